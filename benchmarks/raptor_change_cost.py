@@ -36,7 +36,7 @@ from rival_clusterers import RIVALS  # noqa: E402
 from longrag.calls import Embed, Generate, Request, run  # noqa: E402
 from longrag.indexing.tree.builder import build_tree  # noqa: E402
 from longrag.indexing.tree.settings import TreeBuilder  # noqa: E402
-from longrag.indexing.tree.summaries import Passage  # noqa: E402
+from longrag.indexing.tree.summaries import SummaryInput  # noqa: E402
 from longrag.indexing.tree.tree import Tree  # noqa: E402
 from longrag.types import Document  # noqa: E402
 
@@ -72,7 +72,7 @@ class World:
         return self.vectors[text]
 
 
-def summarize(passages: Sequence[Passage], *, sources: tuple[str, ...]) -> str:
+def summarize(passages: Sequence[SummaryInput], *, sources: tuple[str, ...]) -> str:
     """Name all leaves below, so that the vector of a summary is their mean."""
     return "\n".join(passage.text for passage in passages)
 

@@ -31,7 +31,7 @@ from longrag.evaluation.metrics import paired_difference_interval  # noqa: E402
 from longrag.indexing.tree.builder import build_tree  # noqa: E402
 from longrag.indexing.tree.keyword_abstracts import KeywordSummarizer  # noqa: E402
 from longrag.indexing.tree.settings import TreeBuilder  # noqa: E402
-from longrag.indexing.tree.summaries import ExtractiveSummarizer, Passage, Summarizer  # noqa: E402
+from longrag.indexing.tree.summaries import ExtractiveSummarizer, Summarizer, SummaryInput  # noqa: E402
 from longrag.indexing.tree.tree import Tree  # noqa: E402
 from longrag.models import LsaEmbedder, MiniLmEmbedder  # noqa: E402
 from longrag.retrieval.tree_search import TreeScorer, collapsed, traverse  # noqa: E402
@@ -50,7 +50,7 @@ class LsaExtracts:
     def __init__(self, texts: Sequence[str]) -> None:
         self._embed = LsaEmbedder(texts)
 
-    def __call__(self, passages: Sequence[Passage], *, sources: tuple[str, ...]) -> str:
+    def __call__(self, passages: Sequence[SummaryInput], *, sources: tuple[str, ...]) -> str:
         """Return the best sentences in their order."""
         flow = ExtractiveSummarizer()(passages, sources=sources)
         return run(flow, lambda request: self._embed(request.texts, request.role))

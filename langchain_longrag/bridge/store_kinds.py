@@ -121,7 +121,7 @@ def _narrow_faiss(query: StoreQuery) -> StoreQuery:
 
 def _deepen_faiss(query: StoreQuery) -> StoreQuery:
     """Let a graph or an inverted file compare the query with every vector that it keeps."""
-    if query.depth > 1 or is_flat(query.store.index):
+    if query.effort > 1 or is_flat(query.store.index):
         raise NotImplementedError
     return replace(query, store=_with_index(query.store, exhaustive_index(query.store.index)))
 
@@ -140,7 +140,7 @@ def _rank_faiss(query: StoreQuery) -> Call:
     Fewer of a graph or an inverted file would be other rows, so that of these all are fetched.
     """
     total, filtered = query.store.index.ntotal, query.kwargs.get(FILTER) is not None
-    exact = query.depth > 0 or is_flat(query.store.index)
+    exact = query.effort > 0 or is_flat(query.store.index)
 
     def search() -> Any:
         fetched = max(_FETCHED, query.top_k) if exact else total
@@ -311,7 +311,7 @@ def _narrow_dict(name: str, query: StoreQuery) -> StoreQuery:
 
 
 def _deepen_chroma(query: StoreQuery) -> StoreQuery:
-    if query.depth > 1:
+    if query.effort > 1:
         raise NotImplementedError
     return replace(query, top_k=max(query.top_k, _DEEP))
 
@@ -367,7 +367,7 @@ def _narrow_qdrant(query: StoreQuery) -> StoreQuery:
 def _deepen_qdrant(query: StoreQuery) -> StoreQuery:
     from qdrant_client import models
 
-    if query.depth > 1 or _is_exact_in_qdrant(query) or _read_mode(query.store) != "dense":
+    if query.effort > 1 or _is_exact_in_qdrant(query) or _read_mode(query.store) != "dense":
         raise NotImplementedError
     params = query.kwargs.get("search_params") or models.SearchParams()
     return query.having(search_params=params.model_copy(update={"exact": True}))
@@ -523,7 +523,7 @@ def _select_collection(query: StoreQuery, limit: int | None, *, ranked: bool) ->
         distance = store.distance_strategy(list(query.vector or ())).label("distance")
         indexes = count_approximate_indexes(table.__table__.schema, table.__tablename__)
         # No index serves the order of an expression other than the distance itself.
-        order = distance.element + 0 if query.depth else distance
+        order = distance.element + 0 if query.effort else distance
         selected = select(*columns, distance, indexes.label("indexes"))
     else:
         order, selected = table.id, select(*columns)
@@ -555,7 +555,7 @@ def _select_collection(query: StoreQuery, limit: int | None, *, ranked: bool) ->
         if not ranked:
             return documents
         rows = [(one, row.distance) for one, row in zip(documents, found, strict=True)]
-        return Rows(rows, bool(found) and (query.depth > 0 or not found[0].indexes))
+        return Rows(rows, bool(found) and (query.effort > 0 or not found[0].indexes))
 
     return Call(run, arun, convert)
 
@@ -585,8 +585,8 @@ def _rank_collection(query: StoreQuery) -> Call:
 
 
 def _deepen_once(query: StoreQuery) -> StoreQuery:
-    """Search deeper once, which the ranking itself does where it sees the depth."""
-    if query.depth > 1:
+    """Search deeper once, which the ranking itself does where it sees the effort."""
+    if query.effort > 1:
         raise NotImplementedError
     return query
 
@@ -598,7 +598,7 @@ def _rank_table(query: StoreQuery) -> Call:
     hybrid = query.kwargs.get("hybrid_search_config") or inner.hybrid_search_config
     if not hybrid:
         return _select_table(query, query.top_k, ranked=True)
-    if query.depth:
+    if query.effort:
         raise NotImplementedError
     # Its class would keep the words of the first question in the settings it is given.
     own = replace(
@@ -634,7 +634,7 @@ def _select_table(query: StoreQuery, limit: int | None, *, ranked: bool = False)
         selected.append(f"{strategy.search_function}({column}, :vector) AS longrag_distance")
         selected.append(f"({APPROXIMATE_INDEXES}) AS longrag_indexes")
         # No index serves the order of an expression other than the distance itself.
-        order = f"({column} {strategy.operator} :vector)" + " + 0" * (query.depth > 0)
+        order = f"({column} {strategy.operator} :vector)" + " + 0" * (query.effort > 0)
     table = _quote(inner.schema_name, inner.table_name)
     statement = f"SELECT {', '.join(selected)} FROM {table} {where} ORDER BY {order}"
     if limit is not None:
@@ -671,7 +671,7 @@ def _select_table(query: StoreQuery, limit: int | None, *, ranked: bool = False)
         if not ranked:
             return documents
         scores = [row["longrag_distance"] for row in found]
-        exact = bool(found) and (query.depth > 0 or not found[0]["longrag_indexes"])
+        exact = bool(found) and (query.effort > 0 or not found[0]["longrag_indexes"])
         return Rows(list(zip(documents, scores, strict=True)), exact)
 
     return Call(lambda: store._engine._run_as_sync(select()), aselect, convert)

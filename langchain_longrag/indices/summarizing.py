@@ -19,7 +19,7 @@ from longrag.calls import Embed, Flow, Generate, ask
 from longrag.calls.flows import in_thread
 from longrag.errors import InvalidParameterError
 from longrag.indexing.tree.bounds import OnLong, SummaryBounds, check_summary
-from longrag.indexing.tree.summaries import LlmSummarizer, Passage
+from longrag.indexing.tree.summaries import LlmSummarizer, SummaryInput
 from longrag.models.tokens import count_tokens
 from longrag.types import TokenCounter
 
@@ -62,7 +62,7 @@ class PromptSummarizer:
             )
         self._slots()
 
-    def __call__(self, passages: Sequence[Passage], *, sources: tuple[str, ...]) -> Flow[str]:
+    def __call__(self, passages: Sequence[SummaryInput], *, sources: tuple[str, ...]) -> Flow[str]:
         """Ask once for a summary of the passages, in the order given."""
         max_words, _, context = self._slots().render(passages).partition("\n")
         slots = {"context": context, "max_words": max_words}

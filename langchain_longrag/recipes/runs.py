@@ -106,7 +106,7 @@ class _Run:
         recipe = replace(
             modules.recipe,
             retriever=search_each(search) if modules.each else search,
-            announces=True,
+            emits_events=True,
         )
         if modules.hybrid is not None:
             keywords = self._keywords = modules.hybrid.read_keywords()

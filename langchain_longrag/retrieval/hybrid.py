@@ -28,7 +28,7 @@ from longrag.errors import InvalidParameterError
 from longrag.indexing.keywords import Tokenizer
 from longrag.indices.keyword_sources import CurrentKeywords, Keywords
 from longrag.recipes.runs import SearchBy
-from longrag.retrieval.filters import DocumentFilter, MetadataFilter, Recent, both
+from longrag.retrieval.filters import DocumentFilter, LruCache, MetadataFilter, both
 from longrag.retrieval.fusion import FusionMethod, check_weights, keyword_weight
 from longrag.retrieval.hybrid import Found, HybridHit, hybrid
 from longrag.retrieval.units import Hit, check_k
@@ -108,7 +108,7 @@ class HybridRetriever(CheckedModel, BaseRetriever):
     )
     _wrapped: WrappedRetriever = PrivateAttr()
     _others: list[WrappedRetriever] = PrivateAttr()
-    _narrowed: Recent[DocumentFilter, HybridRetriever] = PrivateAttr()
+    _narrowed: LruCache[DocumentFilter, HybridRetriever] = PrivateAttr()
     _current: CurrentKeywords[Document] = PrivateAttr()
 
     def _prepare(self) -> None:
@@ -118,7 +118,7 @@ class HybridRetriever(CheckedModel, BaseRetriever):
         check_sequence("keywords", self.keywords or ())
         self._others = [WrappedRetriever(other) for other in self.other_retrievers]
         check_weights(self.weights, 1 + len(self._others))
-        self._narrowed = Recent(_KEPT_FILTERS)
+        self._narrowed = LruCache(_KEPT_FILTERS)
         self.count_candidates(self.k)
         self._wrapped = WrappedRetriever(self.retriever, self.vectorstore, self.search_kwargs)
         searched = self._wrapped

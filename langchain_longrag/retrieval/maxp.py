@@ -49,10 +49,10 @@ from longrag.models.tokens import count_tokens
 from longrag.retrieval.approximate import ApproximateSearch, check_approximate
 from longrag.retrieval.filters import (
     DocumentFilter,
+    LruCache,
     MetadataFilter,
     MetadataIndex,
     Passing,
-    Recent,
     Visible,
     both,
 )
@@ -157,7 +157,7 @@ class MaxPRetriever(CheckedModel, BaseRetriever):
     length_function: Callable[[str], int] = count_tokens
     _stored: StoredUnits = PrivateAttr()
     _metadata: MetadataIndex = PrivateAttr()
-    _views: Recent[bytes, CorpusView] = PrivateAttr()
+    _views: LruCache[bytes, CorpusView] = PrivateAttr()
 
     def _prepare(self) -> None:
         """Refuse settings out of range and embed the documents."""
@@ -182,7 +182,7 @@ class MaxPRetriever(CheckedModel, BaseRetriever):
         if self.documents is not None:
             self._embed(self.documents)
         self._metadata = MetadataIndex(self._stored.documents)
-        self._views = Recent(_KEPT_VIEWS)
+        self._views = LruCache(_KEPT_VIEWS)
         view = self._view()
         if view is not None and self.approximate is not None:
             view.index.prepare(self.approximate)
@@ -369,7 +369,7 @@ class MaxPRetriever(CheckedModel, BaseRetriever):
     def _may_hide_chunks(self) -> bool:
         """Whether there may be chunks that the user's search arguments leave out."""
         given = self.vectorstore is not None and bool(self.search_kwargs)
-        return given and self._kind.hides(self._query)
+        return given and self._kind.may_omit_rows(self._query)
 
     def _make_filter(self, exclude: Sequence[Any], only: Any) -> dict[str, Any]:
         made: dict[str, Any] = self.unit_filter(exclude, only) if self.unit_filter else {}

@@ -62,7 +62,7 @@ class ChunkRows:
             StoreError: it gives no vectors back.
         """
         found: dict[str, Vector] = {}
-        if not self._kind.is_made(self._store):
+        if not self._kind.exists(self._store):
             return found
         for batch in iter_batch(list(chunk_ids), _ASKED):
             for id_, vector in self._kind.read_vectors(self._store, batch).items():
@@ -88,7 +88,7 @@ class ChunkRows:
         Raises:
             StoreError: the store gives no vectors back.
         """
-        stale = sorted({*gone, *new}) if self._kind.is_made(self._store) else []
+        stale = sorted({*gone, *new}) if self._kind.exists(self._store) else []
         for batch in iter_batch(stale, _ASKED):
             self._kind.delete_nodes(self._store, batch)
         for rows in iter_batch(list(new.values()), _BATCH):

@@ -144,7 +144,7 @@ def _read_simple(store: Any, node_ids: Sequence[str]) -> Mapping[str, Sequence[f
 def _deepen_faiss(query: StoreQuery) -> StoreQuery:
     """Let a graph or an inverted file compare the query with every vector that it keeps."""
     index, own = query.store.client, type(query.store).query.__module__.count("faiss")
-    if query.depth > 1 or is_flat(index) or not own:
+    if query.effort > 1 or is_flat(index) or not own:
         raise NotImplementedError
     store = query.store.model_copy()
     store._faiss_index = exhaustive_index(index)
@@ -153,12 +153,12 @@ def _deepen_faiss(query: StoreQuery) -> StoreQuery:
 
 def _rank_faiss(query: StoreQuery) -> Call:
     index = query.store.client
-    exact = query.depth > 0 or is_flat(index)
+    exact = query.effort > 0 or is_flat(index)
     return replace(rank_rows(query), then=lambda rows: Rows(rows, exact, len(rows) >= index.ntotal))
 
 
 def _deepen_chroma(query: StoreQuery) -> StoreQuery:
-    if query.depth > 1:
+    if query.effort > 1:
         raise NotImplementedError
     return replace(query, top_k=max(query.top_k, _DEEP))
 
@@ -192,7 +192,7 @@ def _is_local(store: Any) -> bool:
 
 
 def _deepen_qdrant(query: StoreQuery) -> StoreQuery:
-    if query.depth > 1 or _is_local(query.store):
+    if query.effort > 1 or _is_local(query.store):
         raise NotImplementedError
     params = query.settings.kwargs.get("search_params")
     if params is not None and not isinstance(params, dict):
@@ -261,9 +261,9 @@ def _postgres_conditions(query: StoreQuery) -> list[Callable[[Any], Any]]:
 
 def _deepen_postgres(query: StoreQuery) -> StoreQuery:
     """Let the index search as much as it can, and then let the ranking do without."""
-    if query.depth > 2 or (query.depth == 1 and not query.store.hnsw_kwargs):
+    if query.effort > 2 or (query.effort == 1 and not query.store.hnsw_kwargs):
         raise NotImplementedError
-    return query.having_kwargs(hnsw_ef_search=POSTGRES_DEEP) if query.depth == 1 else query
+    return query.having_kwargs(hnsw_ef_search=POSTGRES_DEEP) if query.effort == 1 else query
 
 
 def _rank_postgres(query: StoreQuery) -> Call:
@@ -280,7 +280,7 @@ def _rank_postgres(query: StoreQuery) -> Call:
         distance = statement.selected_columns.get("distance")
         if distance is None:
             return statement
-        if query.depth == 2:
+        if query.effort == 2:
             # No index serves the order of an expression other than the distance itself.
             statement = statement.order_by(None).order_by(distance.element + 0)
         counted = count_approximate_indexes(store.schema_name, table.__tablename__)
@@ -288,7 +288,7 @@ def _rank_postgres(query: StoreQuery) -> Call:
 
     def check(rows: Sequence[Any]) -> Rows:
         indexes = [_pop_index_flag(row.node) for row in rows]
-        exact = query.settings.mode == _DENSE and (query.depth == 2 or not any(indexes))
+        exact = query.settings.mode == _DENSE and (query.effort == 2 or not any(indexes))
         return Rows(rows, exact and bool(rows))
 
     changed = store.model_copy()
@@ -426,7 +426,7 @@ def _write_nested(filters: MetadataFilters, query: StoreQuery) -> str:
 
 def _deepen_lance(query: StoreQuery) -> StoreQuery:
     """Probe every partition of the index."""
-    if query.depth > 1 or not lance_indexes(query.store.table):
+    if query.effort > 1 or not lance_indexes(query.store.table):
         raise NotImplementedError
     return replace(query, store=query.store.model_copy(update={"nprobes": _ALL_PARTITIONS}))
 
@@ -555,7 +555,7 @@ _KINDS: Final = StoreKinds(
             deepen=_deepen_qdrant,
             list_rows=_list_qdrant,
             has_other=True,
-            is_made=lambda store: bool(
+            exists=lambda store: bool(
                 store._collection_initialized or store._collection_exists(store.collection_name)
             ),
         ),
@@ -586,7 +586,7 @@ _KINDS: Final = StoreKinds(
             rank=_rank_lance,
             list_rows=_list_lance,
             has_other=True,
-            is_made=lambda store: store._table is not None,
+            exists=lambda store: store._table is not None,
             delete_nodes=_delete_lance,
             read_vectors=_read_lance,
         ),

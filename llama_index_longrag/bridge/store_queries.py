@@ -198,7 +198,7 @@ class StoreKind(core.StoreKind):
         lists: its ``get_nodes`` gives all nodes that pass a filter with ``IN``, which takes values
             in the same way.
         delete_nodes: takes nodes out of a store by their ids.
-        is_made: whether a store can be asked: some make their table with the first row.
+        exists: whether a store can be asked: some make their table with the first row.
         gives_vectors: whether the vectors of nodes can be read back, as far as its class tells.
         read_vectors: reads them back, None for a node without one.
     """
@@ -208,7 +208,7 @@ class StoreKind(core.StoreKind):
     excludes: bool = False
     lists: bool = False
     delete_nodes: Callable[[Any, Sequence[str]], None] = delete_nodes
-    is_made: Callable[[Any], bool] = lambda store: True
+    exists: Callable[[Any], bool] = lambda store: True
     gives_vectors: Callable[[Any], bool] = lambda store: (
         type(store).get_nodes is not BasePydanticVectorStore.get_nodes
     )
@@ -228,7 +228,7 @@ class StoreKind(core.StoreKind):
         dense = query.settings.mode == VectorStoreQueryMode.DEFAULT  # type: ignore[attr-defined]
         return dense and core.StoreKind.is_exact(self, query)
 
-    def hides(self, query: core.StoreQuery) -> bool:
+    def may_omit_rows(self, query: core.StoreQuery) -> bool:
         """Whether there may be nodes that the user's search arguments leave out."""
         own: SearchSettings = query.settings  # type: ignore[attr-defined]
         filtered = own.filters is not None or own.doc_ids or own.node_ids

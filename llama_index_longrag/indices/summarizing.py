@@ -13,7 +13,7 @@ from longrag.calls import Flow, Generate, ask
 from longrag.calls.flows import in_thread
 from longrag.errors import InvalidParameterError
 from longrag.indexing.tree.bounds import OnLong, SummaryBounds, check_summary
-from longrag.indexing.tree.summaries import LlmSummarizer, Passage
+from longrag.indexing.tree.summaries import LlmSummarizer, SummaryInput
 from longrag.prompts import SUMMARIZE
 from longrag.types import TokenCounter
 
@@ -68,7 +68,7 @@ class TemplateSummarizer:
             count_tokens=count_tokens,
         )
 
-    def __call__(self, passages: Sequence[Passage], *, sources: tuple[str, ...]) -> Flow[str]:
+    def __call__(self, passages: Sequence[SummaryInput], *, sources: tuple[str, ...]) -> Flow[str]:
         """Ask once for a summary of the passages, in the order given."""
         max_words, _, context = self._slots.render(passages).partition("\n")
         prompt = self.template.format(context_str=context, max_words=max_words)

@@ -109,7 +109,7 @@ class Run:
             reranker=None if reranker is None else refine_by(reranker, reranks=True),
             repacker=recipe.repacker if modules.repacker is None else self._repack,
             compressor=None if compressor is None else refine_by(compressor),
-            announces=True,
+            emits_events=True,
         )
 
     def prepare(self) -> PendingAnswer:

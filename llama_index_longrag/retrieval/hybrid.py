@@ -23,7 +23,7 @@ from longrag.errors import InvalidParameterError
 from longrag.indexing.keywords import Tokenizer
 from longrag.indices.keyword_sources import CurrentKeywords, Keywords
 from longrag.recipes.runs import SearchBy
-from longrag.retrieval.filters import DocumentFilter, Recent
+from longrag.retrieval.filters import DocumentFilter, LruCache
 from longrag.retrieval.fusion import FusionMethod, check_weights, keyword_weight
 from longrag.retrieval.hybrid import Found, HybridHit, hybrid
 from longrag.retrieval.units import Hit, check_k
@@ -110,7 +110,7 @@ class HybridRetriever(BaseRetriever):
         self._keywords = self._find_keywords()
         self._keywords.read()
         # The keywords of what passes a filter, for the copies that are made for requests.
-        self._narrowed: Recent[DocumentFilter, CurrentKeywords[NodeWithScore]] = Recent(
+        self._narrowed: LruCache[DocumentFilter, CurrentKeywords[NodeWithScore]] = LruCache(
             _KEPT_FILTERS
         )
         # Keywords find the nodes that stand for objects: what these are is looked up when both
@@ -166,7 +166,7 @@ class HybridRetriever(BaseRetriever):
         other._retriever = narrow(self._retriever, filters)
         other._others = [narrow(one, filters) for one in self._others]
         other._keywords = self._narrowed.get(wanted, other._find_keywords)
-        other._narrowed = Recent(_KEPT_FILTERS)
+        other._narrowed = LruCache(_KEPT_FILTERS)
         return other
 
     def _get_prompt_modules(self) -> dict[str, Any]:

@@ -372,7 +372,7 @@ class MaxPRetriever(BaseRetriever):
                 vector = (yield from embed_query(texts)).tolist()
             search = Search(bundle.query_str, k, vector)
             found = yield from retrieve_from_store(search, on_short=self._on_short)
-            if self._kind.hides(self._query):
+            if self._kind.may_omit_rows(self._query):
                 found = [_mark_incomplete(unit) for unit in found]
         if self._token_budget is not None:
             cuts = read(
@@ -410,7 +410,7 @@ class MaxPRetriever(BaseRetriever):
             return models
         store = StoreAnswers(self._kind, self._query, stored)
         # Only the store may know which chunks pass: a whole unit would show the others.
-        docstore = None if self._kind.hides(self._query) else self._index.docstore
+        docstore = None if self._kind.may_omit_rows(self._query) else self._index.docstore
         return _Answers(models, store, docstore, stored, type(self._index.vector_store).__name__)
 
     @property

@@ -11,9 +11,9 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from longrag.calls.flows import own_threads, shielded
-from longrag.calls.merging import ELSEWHERE, Call, MergedFlows
+from longrag.calls.merging import CLAIMED_BY_OTHER_RUN, Call, MergedFlows
 from longrag.calls.recalling import RunJournal
-from longrag.calls.requests import Answer, AsyncAnswer, Compute, Flow, Outcome, Request
+from longrag.calls.requests import Answer, AsyncAnswer, CallResult, Compute, Flow, Request
 from longrag.errors import JournalError
 
 if TYPE_CHECKING:
@@ -66,11 +66,11 @@ def run_all(
 
 def _run_threaded(
     merged: MergedFlows[T],
-    outcome: Callable[[Request], Outcome],
+    outcome: Callable[[Request], CallResult],
     on_interrupt: Callable[[], None] | None,
 ) -> None:
     with ThreadPoolExecutor(max_workers=merged.max_in_flight) as pool:
-        pending: dict[Future[Outcome], Call] = {}
+        pending: dict[Future[CallResult], Call] = {}
         try:
             while True:
                 while len(pending) < merged.max_in_flight and (opened := merged.next_call()):
@@ -101,7 +101,7 @@ async def arun_all(
     """
     merged = MergedFlows(flows, max_in_flight)
     run_journal = RunJournal(journal)
-    pending: dict[asyncio.Task[Outcome], Call] = {}
+    pending: dict[asyncio.Task[CallResult], Call] = {}
     with own_threads(max_in_flight):
         try:
             while True:
@@ -124,12 +124,12 @@ async def arun_all(
             merged.close()
 
 
-def _outcome(answer: Answer, run_journal: RunJournal, request: Request) -> Outcome:
+def _outcome(answer: Answer, run_journal: RunJournal, request: Request) -> CallResult:
     try:
         recalled = run_journal.recall(request)
         if recalled is None:
             time.sleep(_PAUSE)
-            return ELSEWHERE
+            return CLAIMED_BY_OTHER_RUN
         with run_journal.holding(recalled):
             asked = recalled.asked
             if asked is None:
@@ -142,7 +142,7 @@ def _outcome(answer: Answer, run_journal: RunJournal, request: Request) -> Outco
         return error
 
 
-async def _aoutcome(answer: AsyncAnswer, run_journal: RunJournal, request: Request) -> Outcome:
+async def _aoutcome(answer: AsyncAnswer, run_journal: RunJournal, request: Request) -> CallResult:
     try:
         if isinstance(request, Compute):
             return await asyncio.to_thread(_outcome, _refuse, run_journal, request)
@@ -151,7 +151,7 @@ async def _aoutcome(answer: AsyncAnswer, run_journal: RunJournal, request: Reque
         recalled = await shielded(partial(run_journal.recall, request))
         if recalled is None:
             await asyncio.sleep(_PAUSE)
-            return ELSEWHERE
+            return CLAIMED_BY_OTHER_RUN
         with run_journal.holding(recalled):
             value = None if recalled.asked is None else await answer(recalled.asked)
             # What was paid for is written even when the build is cancelled meanwhile.

@@ -16,10 +16,10 @@ from longrag.calls.requests import (
     Announce,
     Answer,
     AsyncAnswer,
+    CallResult,
     Compute,
     Flow,
     Generate,
-    Outcome,
     Request,
 )
 from longrag.errors import InvalidParameterError
@@ -58,7 +58,7 @@ def together(flows: Iterable[Flow[T]]) -> Flow[list[T]]:
     """
     running = list(flows)
     results: dict[int, T] = {}
-    outcomes: list[list[Outcome] | None] = [None] * len(running)
+    outcomes: list[list[CallResult] | None] = [None] * len(running)
     try:
         while True:
             requests: list[tuple[Request, ...]] = []
@@ -108,7 +108,7 @@ def run(
         return run_all([flow], answer, max_in_flight=max_in_flight, **settings)[0]
     check_in_flight(max_in_flight)
     pool = ThreadPoolExecutor(max_in_flight) if max_in_flight > 1 else None
-    outcomes: list[Outcome] | None = None
+    outcomes: list[CallResult] | None = None
     try:
         while True:
             requests = next(flow) if outcomes is None else flow.send(outcomes)
@@ -141,7 +141,7 @@ async def arun(
 
         return (await arun_all([flow], answer, max_in_flight=max_in_flight, journal=journal))[0]
     check_in_flight(max_in_flight)
-    outcomes: list[Outcome] | None = None
+    outcomes: list[CallResult] | None = None
     with own_threads(max_in_flight):
         try:
             while True:
@@ -216,7 +216,7 @@ class _Result(Generic[T]):
     value: T
 
 
-def _advance(flow: Flow[T], outcomes: list[Outcome] | None) -> tuple[Request, ...] | _Result[T]:
+def _advance(flow: Flow[T], outcomes: list[CallResult] | None) -> tuple[Request, ...] | _Result[T]:
     try:
         return next(flow) if outcomes is None else flow.send(outcomes)
     except StopIteration as stop:
@@ -236,20 +236,20 @@ def _distinct(requests: Sequence[Request]) -> dict[Hashable, Request]:
 
 
 def _in_place(
-    requests: Sequence[Request], asked: Iterable[Hashable], answered: Iterable[Outcome]
-) -> list[Outcome]:
+    requests: Sequence[Request], asked: Iterable[Hashable], answered: Iterable[CallResult]
+) -> list[CallResult]:
     known = dict(zip(asked, answered, strict=True))
     return [known[_key(at, request)] for at, request in enumerate(requests)]
 
 
-def _outcome(answer: Answer, request: Request) -> Outcome:
+def _outcome(answer: Answer, request: Request) -> CallResult:
     try:
         return request.work() if isinstance(request, Compute) else answer(request)
     except Exception as error:  # noqa: BLE001 - an outcome is a value or an exception
         return error
 
 
-async def _aoutcome(answer: AsyncAnswer, request: Request) -> Outcome:
+async def _aoutcome(answer: AsyncAnswer, request: Request) -> CallResult:
     try:
         if isinstance(request, Compute):
             return await asyncio.to_thread(request.work)
@@ -263,8 +263,8 @@ def _outcomes(
     requests: Iterable[Request],
     pool: Executor,
     on_interrupt: Callable[[], None] | None,
-) -> list[Outcome]:
-    running: list[Future[Outcome]] = [
+) -> list[CallResult]:
+    running: list[Future[CallResult]] = [
         pool.submit(copy_context().run, _outcome, answer, request) for request in requests
     ]
     try:
@@ -279,10 +279,10 @@ def _outcomes(
 
 async def _aoutcomes(
     answer: AsyncAnswer, requests: Iterable[Request], max_in_flight: int
-) -> list[Outcome]:
+) -> list[CallResult]:
     places = asyncio.Semaphore(max_in_flight)
 
-    async def wait_and_answer(request: Request) -> Outcome:
+    async def wait_and_answer(request: Request) -> CallResult:
         async with places:
             return await _aoutcome(answer, request)
 

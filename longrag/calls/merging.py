@@ -8,11 +8,11 @@ from dataclasses import dataclass, field
 from typing import Final, Generic, TypeVar, cast
 
 from longrag.calls.flows import check_in_flight
-from longrag.calls.requests import Flow, Generate, Outcome, Request
+from longrag.calls.requests import CallResult, Flow, Generate, Request
 
 T = TypeVar("T")
 
-ELSEWHERE: Final = object()
+CLAIMED_BY_OTHER_RUN: Final = object()
 """The outcome of a call that another run on the same journal is making."""
 
 
@@ -32,10 +32,10 @@ class MergedFlows(Generic[T]):
         self.max_in_flight = max_in_flight
         self._flows = list(flows)
         self._results: dict[int, T] = {}
-        self._ready: deque[tuple[int, list[Outcome] | None]] = deque(
+        self._ready: deque[tuple[int, list[CallResult] | None]] = deque(
             (index, None) for index in range(len(self._flows))
         )
-        self._outcomes: dict[int, list[Outcome]] = {}
+        self._outcomes: dict[int, list[CallResult]] = {}
         self._missing: dict[int, int] = {}
         self._queue: deque[Call] = deque()
         self._open: dict[Generate, Call] = {}
@@ -46,9 +46,9 @@ class MergedFlows(Generic[T]):
             self._advance(*self._ready.popleft())
         return self._queue.popleft() if self._queue else None
 
-    def settle(self, call: Call, outcome: Outcome) -> None:
+    def settle(self, call: Call, outcome: CallResult) -> None:
         """Pass an outcome to the flows that wait for it; requeue a call that another run makes."""
-        if outcome is ELSEWHERE:
+        if outcome is CLAIMED_BY_OTHER_RUN:
             self._queue.append(call)
             return
         if isinstance(call.request, Generate):
@@ -68,7 +68,7 @@ class MergedFlows(Generic[T]):
         for flow in self._flows:
             flow.close()
 
-    def _advance(self, index: int, outcomes: list[Outcome] | None) -> None:
+    def _advance(self, index: int, outcomes: list[CallResult] | None) -> None:
         try:
             flow = self._flows[index]
             requests = next(flow) if outcomes is None else flow.send(outcomes)

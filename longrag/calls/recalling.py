@@ -7,7 +7,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from longrag.calls.requests import Compute, Embed, Generate, Outcome, Request
+from longrag.calls.requests import CallResult, Compute, Embed, Generate, Request
 from longrag.errors import JournalError
 
 if TYPE_CHECKING:
@@ -22,7 +22,7 @@ class Recall:
     """
 
     asked: Request | None
-    finish: Callable[[Any], Outcome]
+    finish: Callable[[Any], CallResult]
     keys: tuple[bytes, ...] = ()
 
 
@@ -117,7 +117,7 @@ def _recall_vectors(request: Embed, journal: Journal) -> Recall:
     texts = tuple(request.texts[index] for index in missing)
     sources = tuple(request.sources[index] for index in missing)
 
-    def finish(answer: Any) -> Outcome:
+    def finish(answer: Any) -> CallResult:
         if missing:
             paid = journal.put_vectors(texts, answer, role=request.role, sources=sources)
             for index, vector in zip(missing, paid, strict=True):
@@ -129,5 +129,5 @@ def _recall_vectors(request: Embed, journal: Journal) -> Recall:
     return Recall(asked, finish, tuple(keys))
 
 
-def _unchanged(answer: Any) -> Outcome:
+def _unchanged(answer: Any) -> CallResult:
     return answer

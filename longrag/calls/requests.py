@@ -39,7 +39,7 @@ class Search:
     """Rank stored chunks against a query; answered with hits, best first.
 
     ``vector`` is the query's embedding when the flow has it. At most ``top_k`` hits, none of a unit
-    in ``exclude``. A ``depth`` above 0 asks a store with an approximate ranking to search more of
+    in ``exclude``. An ``effort`` above 0 asks a store with an approximate ranking to search more of
     its rows. An answerer whose store cannot exclude, or cannot search deeper, raises
     ``NotImplementedError``.
     """
@@ -48,7 +48,7 @@ class Search:
     top_k: int
     vector: Sequence[float] | None = None
     exclude: tuple[str, ...] = ()
-    depth: int = 0
+    effort: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,10 +100,10 @@ class Announce:
 
 
 Request: TypeAlias = Generate | Embed | Search | ListChunks | HasOther | Fetch | Compute | Announce
-Outcome: TypeAlias = Any
+CallResult: TypeAlias = Any
 """What a request came to: the value its class names, or the exception the call raised."""
 
-Flow: TypeAlias = Generator[tuple[Request, ...], list[Outcome], T]
+Flow: TypeAlias = Generator[tuple[Request, ...], list[CallResult], T]
 Answer: TypeAlias = Callable[[Request], Any]
 AsyncAnswer: TypeAlias = Callable[[Request], Awaitable[Any]]
 

@@ -17,15 +17,15 @@ from longrag.decoding.candidates import (
     Weighing,
 )
 from longrag.decoding.constraint import MAX_THOUGHT_TOKENS
-from longrag.decoding.driver import Outcome, Stopped, finish, never
+from longrag.decoding.driver import SearchOutcome, Stopped, finish, never
 from longrag.decoding.grounding import MIN_GAIN
 from longrag.decoding.likelihood import LIKELIHOOD_PROMPT
 from longrag.decoding.planning import (
     Planner,
     SearchMode,
     SearchSettings,
+    SpanRequest,
     Task,
-    Wanted,
     iterate_found,
 )
 from longrag.decoding.settings import (
@@ -388,7 +388,7 @@ class RichesDecoder:
         found = iterate_found(task.run(self.language_model, self._stopped))
         for number, own in enumerate(found):
             if own.place.spans and number < wanted:
-                yield from task.generation(0, Outcome([own])).spans
+                yield from task.generation(0, SearchOutcome([own])).spans
 
     def _task(
         self,
@@ -418,7 +418,7 @@ class RichesDecoder:
         prior_ids = [*self._prompt_ids(prior_prompt, length), *opening]
         plans = [
             self._planner.plan(
-                Wanted(
+                SpanRequest(
                     number,
                     length,
                     n_best,

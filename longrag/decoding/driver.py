@@ -21,7 +21,7 @@ def never() -> bool:
 
 
 @dataclass(slots=True)
-class Outcome:
+class SearchOutcome:
     """What a search found, and what it asked of the model."""
 
     hypotheses: list[Hypothesis] = field(default_factory=list)
@@ -34,7 +34,7 @@ def drive(
     prompts: Sequence[Sequence[int]],
     searches: Sequence[Search],
     stopped: Stopped = never,
-) -> Generator[list[Step], None, list[Outcome]]:
+) -> Generator[list[Step], None, list[SearchOutcome]]:
     """Run one search for each prompt, yielding their steps before each call of the model.
 
     One call answers the questions of all searches that are not over. Closing the generator ends
@@ -43,7 +43,7 @@ def drive(
     Raises:
         GenerationError: it was ``stopped`` before the searches were over, or the model failed.
     """
-    outcomes = [Outcome() for _ in searches]
+    outcomes = [SearchOutcome() for _ in searches]
     waiting: dict[int, Step] = {}
 
     def go_on(number: int, answers: Sequence[Scores] | None) -> None:
@@ -77,7 +77,7 @@ def drive(
     return outcomes
 
 
-def finish(run: Generator[list[Step], None, list[Outcome]]) -> list[Outcome]:
+def finish(run: Generator[list[Step], None, list[SearchOutcome]]) -> list[SearchOutcome]:
     """Run to the end and return the outcomes."""
     while True:
         try:

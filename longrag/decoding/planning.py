@@ -21,7 +21,7 @@ from longrag.decoding.candidates import (
     standard_passages,
 )
 from longrag.decoding.constraint import Constraint
-from longrag.decoding.driver import Outcome, Stopped, drive
+from longrag.decoding.driver import SearchOutcome, Stopped, drive
 from longrag.decoding.exact import Opened, best_keys, exact
 from longrag.decoding.grounding import grounded
 from longrag.decoding.likelihood import Likelihood
@@ -53,7 +53,7 @@ class SearchSettings:
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
+class SpanRequest:
     """One output to search for, of at most ``length`` tokens, after the prompt of a number.
 
     ``prior_ids`` are the tokens of the prior prompt with the opening marker, and ``prior_prompt``
@@ -82,11 +82,11 @@ class Task:
 
     def run(
         self, model: LanguageModel, stopped: Stopped
-    ) -> Generator[list[Step], None, list[Outcome]]:
+    ) -> Generator[list[Step], None, list[SearchOutcome]]:
         """Run the searches, yielding their steps before each call of the model."""
         return drive(model, self.prompts, self.searches, stopped)
 
-    def generation(self, number: int, outcome: Outcome) -> Generation:
+    def generation(self, number: int, outcome: SearchOutcome) -> Generation:
         """Return what a search found, as text with its spans."""
         usage = Usage(len(self.prompts[number]), 0, outcome.calls, outcome.rows)
         return self.writers[number].generation(outcome.hypotheses, usage)
@@ -118,7 +118,7 @@ class Planner:
         self.constraint = lru_cache(_KEPT)(lambda stop: self._over(key_index, stop))
 
     def plan(
-        self, wanted: Wanted, candidates: Candidates | CandidatesFor | None
+        self, wanted: SpanRequest, candidates: Candidates | CandidatesFor | None
     ) -> tuple[Constraint, Search]:
         """Return the constraint of an output, and the search for it.
 
@@ -181,7 +181,7 @@ class Planner:
         )
 
     def _search(
-        self, wanted: Wanted, constraint: Constraint, opened: Opened | None, *, exactly: bool
+        self, wanted: SpanRequest, constraint: Constraint, opened: Opened | None, *, exactly: bool
     ) -> Search:
         own = self.settings
         end_ids = frozenset(self._language_model.end_ids)
@@ -205,7 +205,7 @@ class Planner:
             n_best=wanted.n_best,
         )
 
-    def _restricted(self, wanted: Wanted, candidates: Candidates) -> tuple[Constraint, Opened]:
+    def _restricted(self, wanted: SpanRequest, candidates: Candidates) -> tuple[Constraint, Opened]:
         """Return the constraint over candidates' keys, and how they are ranked if they are few."""
         ids, scores = split_candidates(candidates)
         index = self._key_index.only(ids)
@@ -242,7 +242,7 @@ class Planner:
 
         return constraint, opened
 
-    def _asking(self, wanted: Wanted, candidates: CandidatesFor) -> Opened:
+    def _asking(self, wanted: SpanRequest, candidates: CandidatesFor) -> Opened:
         """Return a function that asks for candidates at each span that is opened."""
 
         def opened(own: Hypothesis) -> tuple[Constraint, Ranking | None]:
@@ -254,7 +254,7 @@ class Planner:
         decode = self._language_model.tokenizer.decode
         return [decode(own.tokens[span.start : span.end]).strip() for span in own.place.spans]
 
-    def _query(self, wanted: Wanted, own: Hypothesis) -> str:
+    def _query(self, wanted: SpanRequest, own: Hypothesis) -> str:
         """Return the query with the thought that was written before a span that was just opened."""
         spans = own.place.spans
         begin = spans[-1].closed if spans else 0
@@ -269,7 +269,7 @@ def _quote_nothing(constraint: Constraint) -> Search:
     return [Hypothesis((), (), constraint.start(), "no_quote")]
 
 
-def iterate_found(run: Generator[list[Step], None, list[Outcome]]) -> Iterator[Hypothesis]:
+def iterate_found(run: Generator[list[Step], None, list[SearchOutcome]]) -> Iterator[Hypothesis]:
     """Yield the hypotheses of a search as soon as they are found, each once."""
     count = 0
     try:

@@ -32,7 +32,7 @@ _TITLE: Final = "Summary of {count} pages"
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class SearchHit:
     """One text found for a question.
 
     Attributes:
@@ -80,7 +80,7 @@ class Answered:
     question: str
     answer: str
     quotes: tuple[Quote, ...]
-    found: tuple[Found, ...]
+    found: tuple[SearchHit, ...]
     rejected: tuple[CheckedQuote, ...] = ()
 
     @property
@@ -181,7 +181,7 @@ class IndexFile:
         source: Source | None = None,
         token_budget: int | None = 8000,
         k: int = 8,
-    ) -> list[Found]:
+    ) -> list[SearchHit]:
         """Return what is found for a question, best first, within a token budget.
 
         Args:
@@ -280,7 +280,7 @@ class IndexFile:
 
     def _units(
         self, question: str, token_budget: int | None, k: int, source: Source
-    ) -> list[Found]:
+    ) -> list[SearchHit]:
         units = self.units
         view = units.view()
         order = order_of(units)
@@ -295,7 +295,7 @@ class IndexFile:
         kind: Literal["unit", "passage"] = "passage" if evidence else "unit"
         return [_as_found(one, kind, view.documents) for one in run(flow, self.embed)]
 
-    def _nodes(self, question: str, token_budget: int | None, k: int) -> list[Found]:
+    def _nodes(self, question: str, token_budget: int | None, k: int) -> list[SearchHit]:
         from longrag.retrieval.tree_search import TreeScorer, collapsed
 
         documents, tree = self.tree.snapshot()
@@ -314,9 +314,9 @@ def _missing(path: File, part: str) -> InvalidParameterError:
 
 def _as_found(
     found: RetrievedUnit, kind: Literal["unit", "passage"], documents: Mapping[str, Document]
-) -> Found:
+) -> SearchHit:
     unit, best = found.unit, found.best_chunk
-    return Found(
+    return SearchHit(
         kind=kind,
         id=unit.id,
         score=found.score,
@@ -335,7 +335,7 @@ def _as_found(
     )
 
 
-def _as_found_node(found: RetrievedNode, documents: Mapping[str, Document]) -> Found:
+def _as_found_node(found: RetrievedNode, documents: Mapping[str, Document]) -> SearchHit:
     node = found.node
     places = tuple(
         locate(documents[leaf.doc_ids[0]], *leaf.span) for leaf in found.leaves if leaf.span
@@ -356,7 +356,7 @@ def _as_found_node(found: RetrievedNode, documents: Mapping[str, Document]) -> F
         doc_end=member.doc_end,
     )
     unit = LongUnit(node.id, node.text, (member,), node.tokens)
-    return Found(
+    return SearchHit(
         kind="summary" if node.level else "leaf",
         id=node.id,
         score=found.score,

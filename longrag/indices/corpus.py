@@ -21,7 +21,7 @@ from longrag.errors import EmbeddingError, IndexFormatError
 from longrag.indexing.database import UNSAVED, Revision
 from longrag.indexing.saved_folders import SavedFolders
 from longrag.indexing.vectors import check_vectors
-from longrag.indices.corpus_changes import CorpusPlan, LoadBlocks
+from longrag.indices.corpus_changes import IncrementalGrouping, LoadBlocks
 from longrag.indices.corpus_records import (
     SETTINGS,
     check_settings_of,
@@ -33,10 +33,10 @@ from longrag.indices.corpus_records import (
 )
 from longrag.indices.corpus_state import Block, CorpusState, CorpusView, Page, UnitGroup
 from longrag.ingestion.builder import UnitBuilder
-from longrag.ingestion.cuts import CutDocument, cut_documents, own_chunks
+from longrag.ingestion.cuts import ChunkedDocument, cut_documents, own_chunks
 from longrag.ingestion.units import check_documents, embedding_text
 from longrag.locks import Lock
-from longrag.retrieval.filters import DocumentFilter, Recent
+from longrag.retrieval.filters import DocumentFilter, LruCache
 from longrag.retrieval.units import UnitIndex, Vector
 from longrag.types import Chunk, Document
 
@@ -88,7 +88,7 @@ class CorpusIndex:
         self.builder = builder or UnitBuilder()
         self.normalize = normalize
         self._embedding_text = embedding_text
-        self.derived: Recent[Hashable, Any] = Recent(_KEPT_DERIVED)
+        self.derived: LruCache[Hashable, Any] = LruCache(_KEPT_DERIVED)
         """Objects made from the corpus for questions and updated with it, by their settings."""
         self._saved = SavedFolders()
         self._plan = self._new_plan()
@@ -96,10 +96,10 @@ class CorpusIndex:
         self._lock = Lock()
         self._state = CorpusState({}, (), UnitIndex([], [], np.empty((0, 1))))
 
-    def _new_plan(self) -> CorpusPlan:
+    def _new_plan(self) -> IncrementalGrouping:
         # Without a reference to this object, so that it is closed when it is no longer used.
         keys = partial(_unit_keys, write=self._embedding_text)
-        return CorpusPlan(self.builder, normalize=self.normalize, unit_keys=keys)
+        return IncrementalGrouping(self.builder, normalize=self.normalize, unit_keys=keys)
 
     @property
     def documents(self) -> Mapping[str, Document]:
@@ -150,7 +150,7 @@ class CorpusIndex:
         gone = [id_ for id_ in dict.fromkeys(delete) if id_ not in new]
         if not new and not gone:
             return Change((), (), (), 0)
-        cuts: dict[str, CutDocument] = {}
+        cuts: dict[str, ChunkedDocument] = {}
         paid: dict[bytes, Vector] = {}
         embedded = 0
         while True:
@@ -192,9 +192,9 @@ class CorpusIndex:
 
     def _cut(
         self, documents: Iterable[Document], known: Mapping[str, Page] = MappingProxyType({})
-    ) -> dict[str, CutDocument]:
+    ) -> dict[str, ChunkedDocument]:
         """Cut documents by id, unless the page of an id has the same text, title and metadata."""
-        cuts: dict[str, CutDocument] = {}
+        cuts: dict[str, ChunkedDocument] = {}
         others = []
         for document in documents:
             page = known.get(document.id)
@@ -209,7 +209,7 @@ class CorpusIndex:
         """Return what is known of a document by itself; the corpus need not hold it."""
         return self._page(document, self._cut([document])[document.id])
 
-    def _page(self, document: Document, cut: CutDocument) -> Page:
+    def _page(self, document: Document, cut: ChunkedDocument) -> Page:
         texts = _page_texts(document, cut, write=self._embedding_text)
         return Page(document, cut, self._new_block([text_key(text) for text in texts]))
 
@@ -447,7 +447,7 @@ def _no_model(_: Request) -> NoReturn:
 TextWriter: TypeAlias = Callable[[Chunk, Mapping[str, object]], str]
 
 
-def _page_texts(document: Document, cut: CutDocument, *, write: TextWriter) -> list[str]:
+def _page_texts(document: Document, cut: ChunkedDocument, *, write: TextWriter) -> list[str]:
     """Return what is embedded of a document."""
     return [write(chunk, document.metadata) for chunk in own_chunks(document, cut)]
 

@@ -26,7 +26,7 @@ _STRIP_ROWS = 1 << 15
 LoadBlocks: TypeAlias = Callable[[Sequence[Block]], None]
 
 
-class CorpusPlan:
+class IncrementalGrouping:
     """Follows the pages of a corpus: their links and groups, their rows, and what was embedded.
 
     It is brought from any set of pages to any other by what differs. One thread at a time may

@@ -18,7 +18,7 @@ from longrag.ingestion.changing_links import ChangingLinks
 from longrag.ingestion.mentions import FollowingSource, LinkSource, TitleMentions
 from longrag.locks import Lock
 from longrag.retrieval.assembly import align_chunk, keep_documents
-from longrag.retrieval.filters import Recent
+from longrag.retrieval.filters import LruCache
 from longrag.retrieval.order import OrderedPassage, PassageOrder
 from longrag.retrieval.reading import Ranked, Shown, check_token_budget, read, whole_units
 from longrag.retrieval.units import UnitIndex, check_k, embed_query
@@ -83,7 +83,7 @@ class CorpusOrder:
             )
         self._corpus = corpus
         self._link_sources = tuple(link_sources)
-        self._made: tuple[UnitIndex, Recent[bytes | None, PassageOrder]] | None = None
+        self._made: tuple[UnitIndex, LruCache[bytes | None, PassageOrder]] | None = None
         # What follows is brought from any state of the corpus to any other by what differs.
         self._following = Lock()
         self._forget()
@@ -106,7 +106,7 @@ class CorpusOrder:
         view = view or self._corpus.view()
         made = self._made
         if made is None or made[0] is not view.index:
-            made = self._made = view.index, Recent(_KEPT_ORDERS)
+            made = self._made = view.index, LruCache(_KEPT_ORDERS)
         return made[1].get(view.key, lambda: self._make(view))
 
     @property

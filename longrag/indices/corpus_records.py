@@ -14,7 +14,7 @@ import numpy.typing as npt
 from longrag.errors import InvalidDocumentError, InvalidParameterError
 from longrag.ingestion.builder import UnitBuilder
 from longrag.ingestion.changing_links import LinkedDocument
-from longrag.ingestion.cuts import CutDocument, CutPart
+from longrag.ingestion.cuts import ChunkedDocument, CutPart
 from longrag.ingestion.resolving import LinkAddress
 from longrag.types import Document, LongUnit, stable_id
 
@@ -95,7 +95,7 @@ def text_key(text: str) -> bytes:
     return sha256(text.encode("utf-8", "surrogatepass")).digest()
 
 
-def cut_to_json(cut: CutDocument, keys: Sequence[bytes]) -> bytes:
+def cut_to_json(cut: ChunkedDocument, keys: Sequence[bytes]) -> bytes:
     """Write what is known of a document by itself, and the keys of what was embedded of it."""
     place = cut.links.place
     fields = {
@@ -112,7 +112,7 @@ def cut_to_json(cut: CutDocument, keys: Sequence[bytes]) -> bytes:
     return json.dumps(fields).encode("ascii")
 
 
-def cut_from_json(content: bytes) -> tuple[CutDocument, list[bytes]]:
+def cut_from_json(content: bytes) -> tuple[ChunkedDocument, list[bytes]]:
     """Read what ``cut_to_json`` wrote."""
     fields = json.loads(content)
     parts = [
@@ -123,5 +123,5 @@ def cut_from_json(content: bytes) -> tuple[CutDocument, list[bytes]]:
     place = LinkAddress(path, url, title, tuple(fields.get("labels", ())))
     links = LinkedDocument(place, tuple(fields["targets"]))
     keys = bytes.fromhex(fields["keys"])
-    cut = CutDocument(links, fields["tokens"], fields["split"], tuple(parts))
+    cut = ChunkedDocument(links, fields["tokens"], fields["split"], tuple(parts))
     return cut, [keys[at : at + _KEY_BYTES] for at in range(0, len(keys), _KEY_BYTES)]

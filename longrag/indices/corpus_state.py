@@ -18,9 +18,9 @@ import numpy.typing as npt
 
 from longrag.indexing.database import UNSAVED, Revision
 from longrag.indexing.rows import VectorRows
-from longrag.ingestion.cuts import CutDocument, group_parts, write_group
+from longrag.ingestion.cuts import ChunkedDocument, group_parts, write_group
 from longrag.retrieval.assembly import align_chunk, keep_documents
-from longrag.retrieval.filters import DocumentFilter, MetadataIndex, Recent, Visible
+from longrag.retrieval.filters import DocumentFilter, LruCache, MetadataIndex, Visible
 from longrag.retrieval.maxp import MaxPIndex
 from longrag.retrieval.units import UnitIndex, Vector
 from longrag.types import (
@@ -98,7 +98,7 @@ class Block:
 class Page:
     """A document with what is known of it by itself; another version of it is another page."""
 
-    def __init__(self, document: Document, cut: CutDocument, block: Block) -> None:
+    def __init__(self, document: Document, cut: ChunkedDocument, block: Block) -> None:
         self.id = document.id
         self.block = block
         self.__dict__ |= {"document": document, "cut": cut}
@@ -114,7 +114,7 @@ class Page:
         raise NotImplementedError
 
     @cached_property
-    def cut(self) -> CutDocument:
+    def cut(self) -> ChunkedDocument:
         """How the document is linked, counted and cut."""
         raise NotImplementedError
 
@@ -359,8 +359,8 @@ class CorpusState:
         return MetadataIndex(self.documents)
 
     @cached_property
-    def _views(self) -> Recent[bytes, CorpusView]:
-        return Recent(_KEPT_VIEWS)
+    def _views(self) -> LruCache[bytes, CorpusView]:
+        return LruCache(_KEPT_VIEWS)
 
     @cached_property
     def _document_of_chunk(self) -> npt.NDArray[np.int64]:

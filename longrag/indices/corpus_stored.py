@@ -14,7 +14,7 @@ from longrag.indexing.database import IndexDatabase, Item
 from longrag.indexing.vectors import check_vectors
 from longrag.indices.corpus_records import cut_from_json, cut_to_json, document_fields
 from longrag.indices.corpus_state import Block, Page
-from longrag.ingestion.cuts import CutDocument
+from longrag.ingestion.cuts import ChunkedDocument
 from longrag.retrieval.units import Vector
 from longrag.types import Document
 
@@ -81,7 +81,7 @@ class PageReader:
         except (ValueError, TypeError, KeyError) as error:
             raise self.damaged(error) from error
 
-    def decode_cut(self, content: bytes) -> tuple[CutDocument, list[bytes]]:
+    def decode_cut(self, content: bytes) -> tuple[ChunkedDocument, list[bytes]]:
         """Decode what is known of a document by itself, and the keys of what is embedded."""
         try:
             return cut_from_json(content[content.index(b"\n") :])
@@ -215,7 +215,7 @@ class _StoredPage(Page):
         return self._reader.decode_text(self._document)
 
     @cached_property
-    def cut(self) -> CutDocument:
+    def cut(self) -> ChunkedDocument:
         cut, keys = self._reader.decode_cut(self._content)
         self.block.__dict__["keys"] = keys
         return cut

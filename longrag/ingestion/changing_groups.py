@@ -8,7 +8,7 @@ import numpy as np
 
 from longrag.ingestion.builder import UnitBuilder
 from longrag.ingestion.changing_links import ChangingLinks
-from longrag.ingestion.cuts import CutDocument
+from longrag.ingestion.cuts import ChunkedDocument
 from longrag.ingestion.grouping import group_documents
 
 
@@ -28,7 +28,7 @@ class ChangingGroups:
         self._builder = builder
         self._sizes: dict[str, int] = {}
 
-    def change(self, remove: Iterable[str], add: Mapping[str, CutDocument]) -> None:
+    def change(self, remove: Iterable[str], add: Mapping[str, ChunkedDocument]) -> None:
         """Take documents out, and put others in; an id in both is replaced."""
         remove = list(remove)
         self._links.change(remove, {id_: cut.links for id_, cut in add.items()})

@@ -51,7 +51,7 @@ class CutPart:
 
 
 @dataclass(frozen=True, slots=True)
-class CutDocument:
+class ChunkedDocument:
     """A document as it is linked, counted and cut.
 
     Attributes:
@@ -86,7 +86,7 @@ class DocumentCutter:
             split_sentences=builder.split_sentences,
         )
 
-    def cut(self, document: Document) -> CutDocument:
+    def cut(self, document: Document) -> ChunkedDocument:
         """Read a document.
 
         Raises:
@@ -101,7 +101,7 @@ class DocumentCutter:
         if split:
             count, sentences = builder.count_tokens, builder.split_sentences
             parts = split_parts(whole, builder.max_tokens, count, sentences)
-        return CutDocument(links, whole.tokens, split, tuple(map(self._cut_part, parts)))
+        return ChunkedDocument(links, whole.tokens, split, tuple(map(self._cut_part, parts)))
 
     def _cut_part(self, part: Part) -> CutPart:
         start, text = part.span[0], part.text
@@ -114,7 +114,7 @@ class DocumentCutter:
         return CutPart(part.span, part.head, part.tokens, not text.strip(), placed)
 
 
-def cut_documents(builder: UnitBuilder, documents: Sequence[Document]) -> Iterator[CutDocument]:
+def cut_documents(builder: UnitBuilder, documents: Sequence[Document]) -> Iterator[ChunkedDocument]:
     """Read documents with the settings of a builder, in its executor; see ``DocumentCutter``."""
     cut = partial(_cut_some, replace(builder, executor=None))
     parts = range(0, len(documents), _DOCUMENTS_A_TASK)
@@ -122,18 +122,18 @@ def cut_documents(builder: UnitBuilder, documents: Sequence[Document]) -> Iterat
     return chain.from_iterable(map_parts(cut, some, builder.executor))
 
 
-def _cut_some(builder: UnitBuilder, documents: Sequence[Document]) -> list[CutDocument]:
+def _cut_some(builder: UnitBuilder, documents: Sequence[Document]) -> list[ChunkedDocument]:
     return list(map(DocumentCutter(builder).cut, documents))
 
 
-def own_chunks(document: Document, cut: CutDocument) -> list[Chunk]:
+def own_chunks(document: Document, cut: ChunkedDocument) -> list[Chunk]:
     """Return the chunks of a document as they are before it is in a unit."""
     unit = LongUnit("", document.text, (), 0)
     member = Member(document.id, document.title, 0, 0, len(document.text))
     return [write_chunk(unit, member, span) for part in cut.parts for span in part.chunks]
 
 
-def group_parts(cuts: Sequence[CutDocument]) -> list[list[tuple[int, int]]]:
+def group_parts(cuts: Sequence[ChunkedDocument]) -> list[list[tuple[int, int]]]:
     """Return what each unit of a group of documents is made of, as (document, part) of each."""
     units = [
         [(number, at)]
@@ -146,7 +146,7 @@ def group_parts(cuts: Sequence[CutDocument]) -> list[list[tuple[int, int]]]:
 
 
 def write_group(
-    documents: Sequence[Document], cuts: Sequence[CutDocument], granularity: Granularity
+    documents: Sequence[Document], cuts: Sequence[ChunkedDocument], granularity: Granularity
 ) -> tuple[list[LongUnit], list[Chunk]]:
     """Write a group of documents as units, and cut these into chunks.
 

@@ -15,7 +15,7 @@ from typing import Any, Final, TypeVar, cast
 import numpy as np
 
 from longrag.calls import Embed, Flow, Generate, Request
-from longrag.calls.requests import Outcome
+from longrag.calls.requests import CallResult
 from longrag.recipes.passages import Passage
 from longrag.retrieval.queries import QueryTexts
 from longrag.retrieval.query_classifier import Decision
@@ -168,7 +168,7 @@ class Observed:
         embedded: the texts of each call of an embedding model.
     """
 
-    outcome: Outcome
+    outcome: CallResult
     prompts: tuple[str, ...] = ()
     replies: tuple[str, ...] = ()
     embedded: tuple[tuple[str, ...], ...] = ()
@@ -209,7 +209,7 @@ class Tracer:
         """Run a module's flow, record it even if it raises, and return its result."""
         record, began = _ModuleRecord(self, name, given), perf_counter()
         flow = work()
-        outcomes: list[Outcome] | None = None
+        outcomes: list[CallResult] | None = None
         try:
             while True:
                 requests = next(flow) if outcomes is None else flow.send(outcomes)
@@ -258,11 +258,11 @@ class _ModuleRecord:
             self._calls[_request_name(request)] += 1
             self._sent += self._tracer.count(_texts(request))
 
-    def add_outcomes(self, outcomes: Iterable[Outcome]) -> list[Outcome]:
+    def add_outcomes(self, outcomes: Iterable[CallResult]) -> list[CallResult]:
         """Record outcomes, and return them as the module is sent them."""
         return [self._add_outcome(outcome) for outcome in outcomes]
 
-    def _add_outcome(self, outcome: Outcome) -> Outcome:
+    def _add_outcome(self, outcome: CallResult) -> CallResult:
         if isinstance(outcome, Observed):
             self._calls.update(nested_calls(outcome))
             self._sent += self._tracer.count([*outcome.prompts, *chain(*outcome.embedded)])

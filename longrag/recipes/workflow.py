@@ -164,8 +164,8 @@ class Recipe:
             kept as they are.
         empty_answer: the answer where nothing was found to read.
         count_tokens: counts the tokens in the trace.
-        announces: whether the flow announces each module with ``ModuleBegan`` and ``ModuleEnded``,
-            for an adapter that shows them in its framework's traces.
+        emits_events: whether the flow announces each module with ``ModuleBegan`` and
+            ``ModuleEnded``, for an adapter that shows them in its framework's traces.
 
     Raises:
         InvalidParameterError: a setting that is not allowed.
@@ -184,7 +184,7 @@ class Recipe:
     prompt: str = RECIPE_ANSWER
     empty_answer: str = EMPTY_ANSWER
     count_tokens: TokenCounter = default_counter
-    announces: bool = False
+    emits_events: bool = False
 
     def __post_init__(self) -> None:
         check_k(self.candidates, "candidates")
@@ -386,7 +386,7 @@ class Recipe:
         work: Callable[[], Flow[T]],
     ) -> Flow[T]:
         """Run and record a module, and announce its beginning and its end if that is wanted."""
-        if not self.announces:
+        if not self.emits_events:
             return (yield from tracer.watch(name, given, work))
         yield from announce(ModuleBegan(name, tracer.describe(given)))
         try:

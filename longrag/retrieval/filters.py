@@ -29,8 +29,8 @@ MetadataFilter: TypeAlias = Mapping[str, Any] | Test
 """Equalities and lists of allowed values by metadata key, all of which must hold; or a test."""
 
 Numbers: TypeAlias = NDArray[np.int64]
-Key = TypeVar("Key", bound=Hashable)
-Value = TypeVar("Value")
+CacheKey = TypeVar("CacheKey", bound=Hashable)
+CacheValue = TypeVar("CacheValue")
 Part = TypeVar("Part")
 Part_co = TypeVar("Part_co", covariant=True)
 
@@ -175,7 +175,7 @@ class MetadataIndex:
         self._ids = tuple(documents)
         self._documents = tuple(documents.values())
         self._by_value: dict[str, dict[Hashable, Numbers]] = {}
-        self._passing: Recent[DocumentFilter, Passing] = Recent(_KEPT_FILTERS)
+        self._passing: LruCache[DocumentFilter, Passing] = LruCache(_KEPT_FILTERS)
 
     def passing(self, wanted: DocumentFilter) -> Passing:
         """Return the documents that pass.
@@ -211,19 +211,19 @@ class MetadataIndex:
         return np.sort(np.concatenate(found)) if found else np.empty(0, np.int64)
 
 
-class Recent(Generic[Key, Value]):
+class LruCache(Generic[CacheKey, CacheValue]):
     """The values of the keys that were asked for last; threads may share it."""
 
     def __init__(self, most: int) -> None:
         self._most = most
-        self._known: OrderedDict[Key, Value] = OrderedDict()
+        self._known: OrderedDict[CacheKey, CacheValue] = OrderedDict()
         self._lock = Lock()
 
-    def __reduce__(self) -> tuple[type[Recent[Key, Value]], tuple[int]]:
+    def __reduce__(self) -> tuple[type[LruCache[CacheKey, CacheValue]], tuple[int]]:
         """Pickle without the values, which are made again when they are needed."""
         return type(self), (self._most,)
 
-    def get(self, key: Key, make: Callable[[], Value]) -> Value:
+    def get(self, key: CacheKey, make: Callable[[], CacheValue]) -> CacheValue:
         """Return the value of a key, made if it is not known any more."""
         with self._lock:
             if key in self._known:

@@ -19,7 +19,7 @@ from longrag.indexing.tree.tree import Tree
 from longrag.indexing.vectors import CACHED_ROWS, blocks, check_vectors, nearly_largest
 from longrag.models.tokens import count_tokens as default_counter
 from longrag.models.words import STOPWORDS, content_terms, terms
-from longrag.retrieval.filters import DocumentFilter, MetadataIndex, Recent
+from longrag.retrieval.filters import DocumentFilter, LruCache, MetadataIndex
 from longrag.retrieval.reading import Ranked, check_token_budget, read
 from longrag.types import (
     Chunk,
@@ -60,7 +60,7 @@ class TreeScorer:
 
     def __init__(self, tree: Tree) -> None:
         self.tree = tree
-        self._views: Recent[frozenset[str], TreeScorer] = Recent(_KEPT_VIEWS)
+        self._views: LruCache[frozenset[str], TreeScorer] = LruCache(_KEPT_VIEWS)
         self._metadata: tuple[Mapping[str, Document], MetadataIndex] | None = None
 
     def seen(self, documents: Mapping[str, Document], wanted: DocumentFilter | None) -> TreeScorer:

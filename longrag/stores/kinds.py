@@ -61,7 +61,7 @@ class StoreQuery:
         top_k: the most rows.
         exclude: the units to leave out.
         only: the units to keep to, all of them if there are none.
-        depth: above 0 to search more of the rows than usual.
+        effort: above 0 to search more of the rows than usual.
     """
 
     unit_key: str
@@ -70,7 +70,7 @@ class StoreQuery:
     top_k: int = 1
     exclude: tuple[Any, ...] = ()
     only: tuple[Any, ...] = ()
-    depth: int = 0
+    effort: int = 0
 
     @property
     def named(self) -> tuple[Any, ...]:
@@ -134,7 +134,7 @@ class StoreKind:
         """Whether a search compares the query with every row that passes."""
         return self.exact(query) if callable(self.exact) else self.exact
 
-    def hides(self, query: StoreQuery) -> bool:
+    def may_omit_rows(self, query: StoreQuery) -> bool:
         """Whether there may be rows that the user's search arguments leave out."""
         return bool(query.arguments - {*self.harmless})
 
@@ -195,8 +195,8 @@ class StoreAnswers:
         match request:
             case Search():
                 self._query = replace(self._query, text=request.query, vector=request.vector)
-                excluded, depth = names(request.exclude), request.depth
-                return self._search(request.top_k, exclude=excluded, depth=depth)
+                excluded, effort = names(request.exclude), request.effort
+                return self._search(request.top_k, exclude=excluded, effort=effort)
             case SearchUnit():
                 return self._search(request.top_k, only=names(request.unit_ids))
             case ListChunks() if kind.list_rows is None and kind.narrow is not None:
@@ -216,7 +216,7 @@ class StoreAnswers:
     def _search(self, top_k: int, **asked: Any) -> tuple[Call, Callable[[Any], Ranked]]:
         kind = self._kind
         query = replace(self._query, top_k=min(top_k, kind.most or top_k), **asked)
-        if query.depth:
+        if query.effort:
             query = _require(kind.deepen)(query)
         if query.named:
             query = _require(kind.narrow)(query)

@@ -168,14 +168,14 @@ class _Ranking:
 
 def _rank(query: Search) -> Flow[_Ranking]:
     """Search as deep as the store can until there are enough units, or no others."""
-    ranking, depth = _Ranking(query.top_k), 0
+    ranking, effort = _Ranking(query.top_k), 0
     yield from _fill(ranking, query)
     while not ranking.full and not ranking.ended:
-        if depth == 0 and (yield from _is_all(ranking)):
+        if effort == 0 and (yield from _is_all(ranking)):
             break
-        depth += 1
+        effort += 1
         deeper = _Ranking(query.top_k)
-        if not (yield from _fill(deeper, replace(query, depth=depth))):
+        if not (yield from _fill(deeper, replace(query, effort=effort))):
             break
         rest = [hit for hits in ranking.seen.values() for _, hit in hits]
         deeper.exact &= all(hit.unit_id in deeper.seen for hit in rest)
@@ -193,7 +193,7 @@ def _fill(ranking: _Ranking, query: Search) -> Flow[bool]:
     ranking.exact, ranking.ended = found.exact, found.ended
     ranking.add(found.hits)
     rows = len(found.hits)
-    if not (ranking.full or ranking.ended) and rows < asked and not query.depth:
+    if not (ranking.full or ranking.ended) and rows < asked and not query.effort:
         yield from _is_all(ranking)
     while excludes and found.hits and not (ranking.full or ranking.ended):
         room = _FETCH_FACTOR * (ranking.k - len(ranking.seen))
@@ -225,7 +225,7 @@ def _double(ranking: _Ranking, query: Search, rows: int) -> Flow[None]:
 def _search(query: Search) -> Flow[Ranked | None]:
     """Search once; None when the store cannot do what this search asks beyond a plain one."""
     (found,) = yield (query,)
-    if isinstance(found, NotImplementedError) and (query.exclude or query.depth):
+    if isinstance(found, NotImplementedError) and (query.exclude or query.effort):
         return None
     return _check_ranked(found)
 

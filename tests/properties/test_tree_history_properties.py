@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from longrag.calls import Embed, run
 from longrag.indexing.tree.settings import TreeBuilder
-from longrag.indexing.tree.summaries import LlmSummarizer, Passage
+from longrag.indexing.tree.summaries import LlmSummarizer, SummaryInput
 from longrag.indices.tree import TreeIndex
 from longrag.types import Document
 
@@ -111,7 +111,9 @@ def check(index, before, budget, longest, paid):
     summaries = [node for node in tree.nodes.values() if node.level]
     for node in summaries:
         children = [tree.nodes[child] for child in node.children]
-        prompt = LlmSummarizer().render([Passage(child.text, child.title) for child in children])
+        prompt = LlmSummarizer().render(
+            [SummaryInput(child.text, child.title) for child in children]
+        )
         assert node.text == summary_of(prompt, longest).strip()
         assert len(children) >= 2
         assert sum(child.tokens for child in children) <= budget

@@ -12,7 +12,7 @@ from pathlib import Path
 from longrag.calls import Generate, Search, run
 from longrag.evaluation.riches_baselines import iterative, no_retrieval, search_and_generate
 from longrag.evaluation.tuning_data import TuningQuestion, tuning_examples
-from longrag.indexing.tree.summaries import LlmSummarizer, Passage
+from longrag.indexing.tree.summaries import LlmSummarizer, SummaryInput
 from longrag.ingestion.metadata import describe_chunks
 from longrag.ingestion.propositions import proposition_keys
 from longrag.prompts import RECIPE_ANSWER, document_fields, fill, quote
@@ -64,7 +64,9 @@ def cases():
         context = document_fields([(title, PAGES[title])])
         yield (
             f"summary/{number}",
-            LlmSummarizer()([Passage(PAGES[page], page) for page in (title, other)], sources=()),
+            LlmSummarizer()(
+                [SummaryInput(PAGES[page], page) for page in (title, other)], sources=()
+            ),
         )
         yield f"compress/{number}", compress_abstractive(question, [PAGES[title]], max_words=30)
         yield f"hyde/{number}", hyde(question)

@@ -16,7 +16,7 @@ from longrag.errors import InvalidParameterError
 from longrag.evaluation.datasets import Dataset, Question
 from longrag.evaluation.harness.corpora import GIVEN, LSA, Corpus
 from longrag.evaluation.harness.metering import Costs, Generator, Models
-from longrag.evaluation.harness.outcomes import Outcome, System
+from longrag.evaluation.harness.outcomes import AnswerRecord, System
 from longrag.evaluation.harness.report import Report
 from longrag.evaluation.harness.result import Result
 from longrag.evaluation.harness.run_files import RunFile
@@ -257,7 +257,7 @@ class _Asked(NamedTuple):
     """A question that was asked, what came of it, and what it cost."""
 
     question: Question
-    outcome: Outcome
+    outcome: AnswerRecord
     costs: Costs
 
 
@@ -287,7 +287,7 @@ def _finish(
     return row
 
 
-def _judge(judge: Generator, question: Question, outcome: Outcome, corpus: Corpus) -> Judged:
+def _judge(judge: Generator, question: Question, outcome: AnswerRecord, corpus: Corpus) -> Judged:
     models = corpus.models
     texts = {document.id: document.text for document in corpus.documents}
     embedder = next(iter(models.embedders.values()), None)

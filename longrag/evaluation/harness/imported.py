@@ -11,7 +11,12 @@ from typing import Any, TypeAlias, cast
 from longrag.errors import InvalidParameterError, StoreError
 from longrag.evaluation.datasets import Question
 from longrag.evaluation.harness.corpora import Corpus
-from longrag.evaluation.harness.outcomes import Found, Outcome, documents_of, read_outcome
+from longrag.evaluation.harness.outcomes import (
+    AnswerRecord,
+    RetrievedText,
+    documents_of,
+    read_outcome,
+)
 from longrag.evaluation.harness.settings import Pipeline, Settings, given_settings
 
 
@@ -22,7 +27,7 @@ class ImportedSystem:
         self._pipeline, self._settings, self._corpus = pipeline, settings, corpus
         self._ask = _asking(pipeline.name, _make(pipeline, settings, corpus))
 
-    def answer(self, question: Question) -> Outcome:
+    def answer(self, question: Question) -> AnswerRecord:
         """Ask, and cut what comes back to ``k`` and the budget."""
         answer, items = self._ask(question.text)
         found = [_as_found(item, self._pipeline.doc_id_key) for item in items]
@@ -34,7 +39,7 @@ class ImportedSystem:
             if tokens <= room:
                 kept.append(one)
                 room -= tokens
-        outcome = Outcome(tuple(kept), documents_of(kept), answer)
+        outcome = AnswerRecord(tuple(kept), documents_of(kept), answer)
         if answer is not None:
             return outcome
         return read_outcome(outcome, question, self._settings.reader, self._corpus)
@@ -101,20 +106,22 @@ def _split(result: Any) -> tuple[str | None, Sequence[Any]]:
     return None, list(result)
 
 
-def _as_found(item: Any, doc_id_key: str | None) -> Found:
+def _as_found(item: Any, doc_id_key: str | None) -> RetrievedText:
     """Return a node, a document, a text or a pair of text and document ids as what was found."""
-    if isinstance(item, Found):
+    if isinstance(item, RetrievedText):
         return item
     if isinstance(item, str):
-        return Found(item, ())
+        return RetrievedText(item, ())
     if isinstance(item, tuple) and len(item) == 2:
         ids = (item[1],) if isinstance(item[1], str) else tuple(item[1])
-        return Found(item[0], ids)
+        return RetrievedText(item[0], ids)
     node = getattr(item, "node", item)
     metadata = getattr(node, "metadata", None)
     if not isinstance(metadata, Mapping):
         raise StoreError(f"a pipeline must return texts, nodes or documents, got {item!r}")
-    return Found(_text(node), _doc_ids(node, metadata, doc_id_key), str(metadata.get("title", "")))
+    return RetrievedText(
+        _text(node), _doc_ids(node, metadata, doc_id_key), str(metadata.get("title", ""))
+    )
 
 
 def _doc_ids(node: Any, metadata: Mapping[str, Any], key: str | None) -> tuple[str, ...]:

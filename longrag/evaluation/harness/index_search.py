@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from longrag.evaluation.harness.corpora import Corpus
 from longrag.evaluation.harness.modules import DEPTH, ModularSystem
-from longrag.evaluation.harness.outcomes import Found, Vector
+from longrag.evaluation.harness.outcomes import RetrievedText, Vector
 from longrag.evaluation.harness.settings import Settings
 from longrag.retrieval import TreeScorer, collapsed, traverse
 
@@ -16,11 +16,11 @@ class EvidenceSystem(ModularSystem):
         super().__init__(settings, corpus)
         self._index = corpus.order(settings)
 
-    def search(self, query: str, vector: Vector, budget: int | None) -> list[Found]:
+    def search(self, query: str, vector: Vector, budget: int | None) -> list[RetrievedText]:
         """Return the evidence for a question."""
         most = DEPTH if budget is None else None
         found = self._index.read(query, vector, token_budget=budget, k=most)
-        return [Found(one.unit.text, one.unit.doc_ids) for one in found]
+        return [RetrievedText(one.unit.text, one.unit.doc_ids) for one in found]
 
 
 class TreeSystem(ModularSystem):
@@ -31,7 +31,7 @@ class TreeSystem(ModularSystem):
         self._tree = corpus.tree(settings)
         self._scorer = TreeScorer(self._tree)
 
-    def search(self, query: str, vector: Vector, budget: int | None) -> list[Found]:
+    def search(self, query: str, vector: Vector, budget: int | None) -> list[RetrievedText]:
         """Return the nodes that are read."""
         scores = self._scorer.asked(vector)
         if self.settings.unit == "traversal":
@@ -40,7 +40,7 @@ class TreeSystem(ModularSystem):
             nodes = collapsed(self._tree, scores, token_budget=budget, top_k=DEPTH)
         # A summary is made from documents and holds none of them: the root is made from all.
         return [
-            Found(
+            RetrievedText(
                 one.node.text,
                 () if one.node.level else one.node.doc_ids,
                 one.node.title,

@@ -12,7 +12,13 @@ import numpy as np
 from longrag.calls import Flow, run
 from longrag.evaluation.datasets import Question
 from longrag.evaluation.harness.corpora import Corpus
-from longrag.evaluation.harness.outcomes import Found, Outcome, Vector, documents_of, read_outcome
+from longrag.evaluation.harness.outcomes import (
+    AnswerRecord,
+    RetrievedText,
+    Vector,
+    documents_of,
+    read_outcome,
+)
 from longrag.evaluation.harness.settings import Settings, is_blind
 from longrag.recipes import Passage, Recipe, compressing, reranking, search_each
 from longrag.refinement import compress_abstractive, compress_extractive, repack
@@ -32,11 +38,11 @@ class ModularSystem:
         self._chunk_size = corpus.chunk_size(settings)
         self._recipe = self._make_recipe()
 
-    def answer(self, question: Question) -> Outcome:
+    def answer(self, question: Question) -> AnswerRecord:
         """Return what is read for a question, and its answer."""
         if self._recipe is None:
             found = self.within(self.search(question.text, self.vector(question), self.budget))
-            outcome = Outcome(tuple(found), documents_of(found))
+            outcome = AnswerRecord(tuple(found), documents_of(found))
         else:
             outcome = self._by_recipe(question, self._recipe)
         return read_outcome(outcome, question, self.settings.reader, self.corpus)
@@ -49,11 +55,11 @@ class ModularSystem:
             return settings.token_budget
         return round(settings.token_budget / settings.ratio)
 
-    def search(self, query: str, vector: Vector, budget: int | None) -> list[Found]:
+    def search(self, query: str, vector: Vector, budget: int | None) -> list[RetrievedText]:
         """Return what is found, best first, within the budget of tokens where there is one."""
         raise NotImplementedError
 
-    def within(self, found: Iterable[Found]) -> list[Found]:
+    def within(self, found: Iterable[RetrievedText]) -> list[RetrievedText]:
         """Keep the best k."""
         return list(found)[: self.settings.k]
 
@@ -94,8 +100,8 @@ class ModularSystem:
             count_tokens=lambda text: 0,
         )
 
-    def _by_recipe(self, question: Question, recipe: Recipe) -> Outcome:
-        ranked: list[Found] = []
+    def _by_recipe(self, question: Question, recipe: Recipe) -> AnswerRecord:
+        ranked: list[RetrievedText] = []
 
         def retrieve(texts: QueryTexts, top_k: int) -> Flow[Sequence[Passage]]:
             yield from ()
@@ -118,11 +124,11 @@ class ModularSystem:
             own.prepare(question.text),
             lambda request: self.corpus.answer(request, name, self._chunk_size),
         )
-        found = [Found(one.text, one.doc_ids, one.title) for one in prepared.passages]
+        found = [RetrievedText(one.text, one.doc_ids, one.title) for one in prepared.passages]
         # Compression leaves the order of reading; the measures of rank are those of the best.
         kept = set(documents_of(found))
         order = tuple(id_ for id_ in documents_of(ranked) if id_ in kept)
-        return Outcome(tuple(found), order, retrieved=prepared.needs_retrieval)
+        return AnswerRecord(tuple(found), order, retrieved=prepared.needs_retrieval)
 
     def _query_vector(self, question: Question, texts: QueryTexts) -> Vector:
         if texts.texts == (question.text,):

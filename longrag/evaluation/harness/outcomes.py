@@ -20,7 +20,7 @@ Vector: TypeAlias = npt.NDArray[np.float32]
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class RetrievedText:
     """One text that a pipeline put before the reader, with the documents it is from.
 
     ``tokens`` is None until they are counted.
@@ -33,14 +33,14 @@ class Found:
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class AnswerRecord:
     """What a pipeline gave for a question.
 
     ``ranking`` are the documents in the order in which they were found, each once. ``answer`` is
     None where nothing was asked to read. ``retrieved`` is False where a gate skipped the search.
     """
 
-    found: tuple[Found, ...]
+    found: tuple[RetrievedText, ...]
     ranking: tuple[str, ...]
     answer: str | None = None
     retrieved: bool = True
@@ -49,11 +49,13 @@ class Outcome:
 class System(Protocol):
     """Answers questions."""
 
-    def answer(self, question: Question) -> Outcome:
+    def answer(self, question: Question) -> AnswerRecord:
         """Return what is read for a question, and the answer where there is a reader."""
 
 
-def read_outcome(outcome: Outcome, question: Question, reader: str, corpus: Corpus) -> Outcome:
+def read_outcome(
+    outcome: AnswerRecord, question: Question, reader: str, corpus: Corpus
+) -> AnswerRecord:
     """Have a reader answer from what was found, in one turn or two (LongRAG §3.2)."""
     if reader == "off":
         return outcome
@@ -75,7 +77,7 @@ def read_outcome(outcome: Outcome, question: Question, reader: str, corpus: Corp
     return replace(outcome, answer=answer.answer)
 
 
-def _as_retrieved(found: Found, number: int, tokens: int) -> RetrievedUnit:
+def _as_retrieved(found: RetrievedText, number: int, tokens: int) -> RetrievedUnit:
     id_ = found.doc_ids[0] if found.doc_ids else str(number)
     member = Member.unplaced(f"{id_}:{number}", found.title, 0, len(found.text))
     unit = LongUnit(str(number), found.text, (member,), tokens)
@@ -86,6 +88,6 @@ def _as_retrieved(found: Found, number: int, tokens: int) -> RetrievedUnit:
     return RetrievedUnit(unit, None, chunk)
 
 
-def documents_of(found: Iterable[Found]) -> tuple[str, ...]:
+def documents_of(found: Iterable[RetrievedText]) -> tuple[str, ...]:
     """Return the documents of what was found, in its order, each once."""
     return tuple(dict.fromkeys(id_ for one in found for id_ in one.doc_ids))

@@ -11,7 +11,7 @@ from longrag.decoding.answers import prior_prompt
 from longrag.evaluation.datasets import Question
 from longrag.evaluation.harness.corpora import GIVEN, LSA, Corpus, number_id
 from longrag.evaluation.harness.metering import Costs
-from longrag.evaluation.harness.outcomes import Found, Outcome, documents_of
+from longrag.evaluation.harness.outcomes import AnswerRecord, RetrievedText, documents_of
 from longrag.evaluation.harness.settings import Settings
 from longrag.evaluation.harness.unit_search import UnitSystem
 from longrag.generation import Generation
@@ -37,7 +37,7 @@ class RichesSystem:
         self._template = RICHES_SINGLE_HOP if settings.quotes == 1 else RICHES_MULTI_HOP
         self._decoder = self._make_decoder()
 
-    def answer(self, question: Question) -> Outcome:
+    def answer(self, question: Question) -> AnswerRecord:
         """Return the quotes for a question within the budget, and the model's own answer."""
         made = self._decoder.generate(
             riches_prompt(question.text, self._template),
@@ -50,7 +50,7 @@ class RichesSystem:
             Costs(calls=1, prompt_tokens=usage.prompt_tokens, reply_tokens=usage.new_tokens)
         )
         found = self._within(self._quotes(made))
-        return Outcome(tuple(found), documents_of(found), parse_answer(made))
+        return AnswerRecord(tuple(found), documents_of(found), parse_answer(made))
 
     def _passages(self, question: Question, asked: str) -> Mapping[str, float]:
         """Return the passages that may be quoted, with the scores of the search."""
@@ -63,17 +63,17 @@ class RichesSystem:
         ranked = self._search.rank(query, vector, self._settings.candidates)
         return {number_id(number): score for number, score in ranked}
 
-    def _quotes(self, made: Generation) -> list[Found]:
+    def _quotes(self, made: Generation) -> list[RetrievedText]:
         spans = self._corpus.spans(self._size)
         documents = self._corpus.documents
         found = []
         for span in made.spans:
             passages = [int(source.doc_id) for source in span.sources]
             own = dict.fromkeys(documents[spans[at].document].id for at in passages)
-            found.append(Found(span.quote, tuple(own)))
+            found.append(RetrievedText(span.quote, tuple(own)))
         return found
 
-    def _within(self, found: Sequence[Found]) -> list[Found]:
+    def _within(self, found: Sequence[RetrievedText]) -> list[RetrievedText]:
         budget = self._settings.token_budget
         room = float("inf") if budget is None else budget
         kept = []

@@ -8,7 +8,7 @@ from functools import cached_property
 from typing import Final, TypeAlias
 
 from longrag.evaluation.datasets import Dataset, Question
-from longrag.evaluation.harness.outcomes import Outcome
+from longrag.evaluation.harness.outcomes import AnswerRecord
 from longrag.evaluation.overlap import rouge_l
 from longrag.evaluation.pairs import PairRecall
 from longrag.evaluation.ranking import gold_recall, ndcg
@@ -54,13 +54,13 @@ class Scorer:
         self._counter, self._dataset = counter, dataset
         self._wanted: dict[tuple[tuple[str, ...], str], list[list[str]] | None] = {}
 
-    def tokens_of(self, outcome: Outcome) -> int:
+    def tokens_of(self, outcome: AnswerRecord) -> int:
         """Return the tokens of all texts that are read."""
         return sum(
             self._counter(one.text) if one.tokens is None else one.tokens for one in outcome.found
         )
 
-    def score(self, question: Question, outcome: Outcome) -> Measures:
+    def score(self, question: Question, outcome: AnswerRecord) -> Measures:
         """Return the measures that the question and the outcome allow.
 
         AR is None for a question that no span of text answers; see ``answer_recall``.
@@ -86,7 +86,7 @@ class Scorer:
         long = (one.answers for one in self._dataset.questions if one.answers and _is_long(one))
         return PairRecall(corpus, [answer for answers in long for answer in answers])
 
-    def _answer_recall(self, question: Question, outcome: Outcome) -> float | None:
+    def _answer_recall(self, question: Question, outcome: AnswerRecord) -> float | None:
         key = question.answers, question.type
         if key not in self._wanted:
             span = is_span_question(question.answers, question.type)

@@ -10,7 +10,7 @@ import numpy as np
 from longrag.evaluation.datasets.dataset import PassageSpan
 from longrag.evaluation.harness.corpora import Corpus, number_id
 from longrag.evaluation.harness.modules import DEPTH, ModularSystem
-from longrag.evaluation.harness.outcomes import Found, Vector
+from longrag.evaluation.harness.outcomes import RetrievedText, Vector
 from longrag.evaluation.harness.settings import Settings
 from longrag.retrieval import fuse, fuse_reciprocal_rank, read_units
 from longrag.types import Chunk, LongUnit, Member, RankedPassage, RetrievedUnit
@@ -47,7 +47,7 @@ class UnitSystem(ModularSystem):
         self._best: dict[int, int] = {}
         self._smallest = min((unit.tokens for unit in self._units), default=0)
 
-    def search(self, query: str, vector: Vector, budget: int | None) -> list[Found]:
+    def search(self, query: str, vector: Vector, budget: int | None) -> list[RetrievedText]:
         """Rank the units and take the best, those that do not fit passed over or cut."""
         self._best = {}
         depth = min(len(self._units), self._depth(budget))
@@ -137,9 +137,9 @@ class UnitSystem(ModularSystem):
                     linked.setdefault(unit, set()).update(owners.get(other, ()))
         return linked
 
-    def _take_passages(self, ranked: Ranking, budget: int | None) -> list[Found]:
+    def _take_passages(self, ranked: Ranking, budget: int | None) -> list[RetrievedText]:
         room = float("inf") if budget is None else budget
-        taken: list[Found] = []
+        taken: list[RetrievedText] = []
         covered: set[int] = set()
         for number, _ in ranked:
             if room < self._smallest:
@@ -218,5 +218,5 @@ class UnitSystem(ModularSystem):
             "", unit.id, member.doc_id, member.title, unit.text[start:end], start, end, *span[1:]
         )
 
-    def _found(self, unit: LongUnit) -> Found:
-        return Found(unit.text, unit.doc_ids, tokens=unit.tokens)
+    def _found(self, unit: LongUnit) -> RetrievedText:
+        return RetrievedText(unit.text, unit.doc_ids, tokens=unit.tokens)

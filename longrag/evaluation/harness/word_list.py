@@ -6,7 +6,7 @@ from bisect import bisect_right
 
 from longrag.evaluation.harness.corpora import Corpus
 from longrag.evaluation.harness.modules import ModularSystem
-from longrag.evaluation.harness.outcomes import Found, Vector
+from longrag.evaluation.harness.outcomes import RetrievedText, Vector
 from longrag.evaluation.harness.settings import Settings
 
 
@@ -21,9 +21,9 @@ class WordListSystem(ModularSystem):
         self._words = corpus.frequent_words()
         self._text = self._fill(self.budget)
 
-    def search(self, query: str, vector: Vector, budget: int | None) -> list[Found]:
+    def search(self, query: str, vector: Vector, budget: int | None) -> list[RetrievedText]:
         """Return the list, which is of no document."""
-        return [Found(self._text, ())] if self._text else []
+        return [RetrievedText(self._text, ())] if self._text else []
 
     def _fill(self, budget: int | None) -> str:
         if budget is None:

@@ -20,7 +20,7 @@ from longrag.errors import (
 )
 from longrag.indexing.tree.clusterer import Layer, rank
 from longrag.indexing.tree.events import LayerPlan, TreePlan, plan_tree
-from longrag.indexing.tree.summaries import Passage, summarize
+from longrag.indexing.tree.summaries import SummaryInput, summarize
 from longrag.indexing.tree.tree import Tree
 from longrag.indexing.vectors import check_vectors
 from longrag.journal import ANY_DOCUMENT
@@ -248,7 +248,7 @@ class TreeAssembly:
 
     def _summary(self, cluster: tuple[str, ...], level: int) -> Flow[str | SummaryError]:
         """Ask for one summary; a failure is returned, so that the others of the layer go on."""
-        passages = [Passage(self.nodes[id_].text, self.nodes[id_].title) for id_ in cluster]
+        passages = [SummaryInput(self.nodes[id_].text, self.nodes[id_].title) for id_ in cluster]
         try:
             return (
                 yield from summarize(

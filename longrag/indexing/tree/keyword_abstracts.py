@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from math import log
 from typing import Final
 
-from longrag.indexing.tree.summaries import Passage, with_text
+from longrag.indexing.tree.summaries import SummaryInput, with_text
 from longrag.ingestion.chunking import check_size, chunk_spans
 from longrag.models.tokens import count_tokens
 from longrag.models.words import content_terms, terms
@@ -46,7 +46,7 @@ class KeywordSummarizer:
     def __post_init__(self) -> None:
         check_size("summary_tokens", self.summary_tokens)
 
-    def __call__(self, passages: Sequence[Passage], *, sources: tuple[str, ...]) -> str:
+    def __call__(self, passages: Sequence[SummaryInput], *, sources: tuple[str, ...]) -> str:
         """Return the key words of the passages, separated by commas.
 
         Where all words are stop words, the beginning of the first passage is quoted.

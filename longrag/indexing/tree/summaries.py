@@ -26,7 +26,7 @@ _CJK_WORDS_PER_TOKEN: Final = 0.6
 
 
 @dataclass(frozen=True, slots=True)
-class Passage:
+class SummaryInput:
     """One text of a cluster, with the title of its document where that is known."""
 
     text: str
@@ -36,7 +36,9 @@ class Passage:
 class Summarizer(Protocol):
     """Writes the summary of one cluster."""
 
-    def __call__(self, passages: Sequence[Passage], *, sources: tuple[str, ...]) -> Flow[str] | str:
+    def __call__(
+        self, passages: Sequence[SummaryInput], *, sources: tuple[str, ...]
+    ) -> Flow[str] | str:
         """Return a summary, or a flow that returns one and passes ``sources`` on to its requests.
 
         What returns a string works in the build's own thread, one summary after the other.
@@ -44,7 +46,7 @@ class Summarizer(Protocol):
 
 
 def summarize(
-    summarizer: Summarizer, passages: Sequence[Passage], *, sources: tuple[str, ...]
+    summarizer: Summarizer, passages: Sequence[SummaryInput], *, sources: tuple[str, ...]
 ) -> Flow[str]:
     """Let a summarizer, of either kind, write one summary.
 
@@ -93,7 +95,7 @@ class LlmSummarizer:
                 "The passages are put in its place.",
             )
 
-    def __call__(self, passages: Sequence[Passage], *, sources: tuple[str, ...]) -> Flow[str]:
+    def __call__(self, passages: Sequence[SummaryInput], *, sources: tuple[str, ...]) -> Flow[str]:
         """Ask once for a summary of the passages, in the order given.
 
         What repeats the prompt is left out, and so is a last sentence that was cut off.
@@ -115,7 +117,7 @@ class LlmSummarizer:
             count_tokens=self.count_tokens,
         )
 
-    def render(self, passages: Sequence[Passage]) -> str:
+    def render(self, passages: Sequence[SummaryInput]) -> str:
         """Return the prompt for some passages; blank ones are left out.
 
         Raises:
@@ -125,7 +127,7 @@ class LlmSummarizer:
         context = "\n\n".join(prompt_field("passage", p.text, title=p.title) for p in texts)
         return fill(self.prompt, context=context, max_words=str(self._max_words(texts)))
 
-    def _max_words(self, passages: Sequence[Passage]) -> int:
+    def _max_words(self, passages: Sequence[SummaryInput]) -> int:
         length = sum(len(passage.text) for passage in passages)
         runs = (run for passage in passages for run in CJK_RUN.findall(passage.text))
         # A script without spaces needs fewer characters: a third of them is most of the text.
@@ -159,7 +161,7 @@ class ExtractiveSummarizer:
     def __post_init__(self) -> None:
         check_size("summary_tokens", self.summary_tokens)
 
-    def __call__(self, passages: Sequence[Passage], *, sources: tuple[str, ...]) -> Flow[str]:
+    def __call__(self, passages: Sequence[SummaryInput], *, sources: tuple[str, ...]) -> Flow[str]:
         """Embed the sentences of the passages and return the best of them in their order.
 
         The best sentence is cut at a clause or between words when none fits. Nothing is asked when
@@ -193,7 +195,7 @@ class ExtractiveSummarizer:
         return summary[slice(*spans[0])]
 
 
-def with_text(passages: Sequence[Passage]) -> list[Passage]:
+def with_text(passages: Sequence[SummaryInput]) -> list[SummaryInput]:
     """Return the passages that are not blank.
 
     Raises:

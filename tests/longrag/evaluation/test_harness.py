@@ -24,7 +24,7 @@ from longrag.evaluation.harness import Pipeline, Report, Result, Settings, evalu
 from longrag.evaluation.harness.corpora import Corpus
 from longrag.evaluation.harness.judging import agreement
 from longrag.evaluation.harness.metering import Models
-from longrag.evaluation.harness.outcomes import Found, Outcome
+from longrag.evaluation.harness.outcomes import AnswerRecord, RetrievedText
 from longrag.evaluation.harness.scoring import Scorer
 from longrag.evaluation.harness.settings import ABLATIONS, PIPELINES, variants
 from longrag.evaluation.harness.trec import trec_qrels, trec_run
@@ -765,7 +765,7 @@ words = st.text(st.sampled_from("aAbé́ '-.,\n中"), max_size=12)
 @given(st.lists(words, max_size=4), st.lists(words.filter(str.strip), min_size=1, max_size=3))
 def test_answers_are_looked_for_as_the_metric_does(texts, answers):
     question = Question("1", "q", tuple(answers))
-    outcome = Outcome(tuple(Found(text, ()) for text in texts), ())
+    outcome = AnswerRecord(tuple(RetrievedText(text, ()) for text in texts), ())
     expected = answer_recall(texts, answers)
     asked = Dataset("asked", (Document("d", "text"),), (question,))
     assert Scorer(count_tokens, asked).score(question, outcome)["AR"] == expected

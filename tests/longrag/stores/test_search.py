@@ -27,8 +27,8 @@ def chunk(number: int, unit: str) -> Chunk:
 class Store:
     """A store over (unit, score) rows that answers as told.
 
-    ``sees`` is how many of the best rows a search of depth 0 looks at before it filters, as an
-    approximate index does; each depth looks at ten times as many, up to ``depths``.
+    ``sees`` is how many of the best rows a search of effort 0 looks at before it filters, as an
+    approximate index does; each effort looks at ten times as many, up to ``depths``.
     """
 
     def __init__(
@@ -58,7 +58,7 @@ class Store:
                 )
             case HasOther(unit_ids=ids) if self.tells:
                 return any(hit.unit_id not in ids for hit in self.rows)
-            case Search() if request.depth <= self.depths:
+            case Search() if request.effort <= self.depths:
                 return self.search(request)
         raise NotImplementedError
 
@@ -66,7 +66,7 @@ class Store:
         self.searches.append(request)
         rows = self.rows
         if self.sees is not None:
-            rows = rows[: self.sees * 10**request.depth]
+            rows = rows[: self.sees * 10**request.effort]
         if request.exclude:
             if self.excludes == "raises":
                 raise NotImplementedError
@@ -140,7 +140,7 @@ def test_a_store_that_looks_at_few_rows_is_searched_deeper(excludes):
     store = Store(HOARDER, excludes=excludes, sees=40, depths=2)
     found = run(retrieve_from_store(Search("q", 8)), store)
     assert ids(found) == BEST[:8]
-    assert {search.depth for search in store.searches} == {0, 1, 2}
+    assert {search.effort for search in store.searches} == {0, 1, 2}
     assert [(unit.exact, unit.short) for unit in found] == [(False, False)] * 8
 
 
@@ -175,7 +175,7 @@ def test_what_a_shallow_search_found_is_kept_when_a_deeper_one_finds_less():
     class Forgetful(Store):
         def search(self, request):
             ranked = super().search(request)
-            if request.depth and not request.exclude:
+            if request.effort and not request.exclude:
                 return Ranked(ranked.hits[-3:])
             return ranked
 

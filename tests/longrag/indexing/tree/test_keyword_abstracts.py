@@ -7,7 +7,7 @@ import pytest
 from longrag.calls import run
 from longrag.errors import GenerationError, InvalidParameterError
 from longrag.indexing.tree.keyword_abstracts import KeywordSummarizer
-from longrag.indexing.tree.summaries import Passage, summarize
+from longrag.indexing.tree.summaries import SummaryInput, summarize
 from longrag.models import count_tokens
 
 MILL = (
@@ -19,7 +19,7 @@ MILL = (
 
 def abstract(texts, **settings):
     flow = summarize(
-        KeywordSummarizer(**settings), [Passage(text) for text in texts], sources=("a",)
+        KeywordSummarizer(**settings), [SummaryInput(text) for text in texts], sources=("a",)
     )
     return run(flow, lambda request: pytest.fail(f"asked for {request}"))
 

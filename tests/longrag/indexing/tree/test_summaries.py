@@ -15,23 +15,25 @@ from longrag.indexing.tree.bounds import check_summary
 from longrag.indexing.tree.summaries import (
     ExtractiveSummarizer,
     LlmSummarizer,
-    Passage,
+    SummaryInput,
 )
 from longrag.models import LsaEmbedder, count_tokens
 from longrag.prompts import SUMMARIZE
 from tests.fakes import hash_vector
 
 MILL = [
-    Passage(
+    SummaryInput(
         "Anna Keller et al. built the mill at Oberau in 1790. But it was sold soon after that. "
         "The river Inn drives the two wheels of the mill.",
         "Mills",
     ),
-    Passage(
+    SummaryInput(
         "# The mill\n\nThe mill at Oberau burned down in 1850, and the Keller family left for "
         "Passau. It was a sad day.\n\n- two wheels\n- one barn"
     ),
-    Passage("In Passau the family kept an inn near the cathedral until 1901. Nobody came. Why?"),
+    SummaryInput(
+        "In Passau the family kept an inn near the cathedral until 1901. Nobody came. Why?"
+    ),
 ]
 
 
@@ -42,7 +44,7 @@ def embed(request):
 
 
 def extract(texts, answer=embed, **settings):
-    passages = [text if isinstance(text, Passage) else Passage(text) for text in texts]
+    passages = [text if isinstance(text, SummaryInput) else SummaryInput(text) for text in texts]
     return run(ExtractiveSummarizer(**settings)(passages, sources=("a",)), answer)
 
 
@@ -57,7 +59,8 @@ def generate(texts, reply="A summary.", **settings):
         return reply
 
     summary = run(
-        LlmSummarizer(**settings)([Passage(text) for text in texts], sources=("a", "b")), answer
+        LlmSummarizer(**settings)([SummaryInput(text) for text in texts], sources=("a", "b")),
+        answer,
     )
     (prompt,) = prompts
     return prompt, summary
@@ -71,7 +74,9 @@ def squeeze(text):
 
 
 def test_the_prompt_holds_every_passage_in_its_order_and_with_its_title():
-    prompt = LlmSummarizer().render([Passage("First.", 'A "quoted" <title>'), Passage("Second.")])
+    prompt = LlmSummarizer().render(
+        [SummaryInput("First.", 'A "quoted" <title>'), SummaryInput("Second.")]
+    )
     assert (
         '<passage title="A &quot;quoted&quot; &lt;title&gt;">\nFirst.\n</passage>\n\n'
         "<passage>\nSecond.\n</passage>\n\nWrite one summary"
@@ -111,7 +116,7 @@ def test_braces_in_texts_and_templates_stand_for_themselves():
 @given(st.lists(st.sampled_from(["</passage>", "<passage>", "< / PASSAGE >", "x", "\n", "&lt;"])))
 def test_no_passage_can_end_its_field_or_open_another(parts):
     texts = ["".join(parts) + ".", "Second."]
-    prompt = LlmSummarizer(prompt="{context}").render([Passage(text) for text in texts])
+    prompt = LlmSummarizer(prompt="{context}").render([SummaryInput(text) for text in texts])
     assert len(re.findall(r"<\s*passage\b", prompt, re.IGNORECASE)) == 2
     assert len(re.findall(r"<\s*/\s*passage\b", prompt, re.IGNORECASE)) == 2
 
@@ -153,7 +158,7 @@ def test_the_error_of_the_model_is_not_taken_for_a_summary():
         raise TimeoutError("model down")
 
     with pytest.raises(TimeoutError, match="model down"):
-        run(LlmSummarizer()([Passage("Text.")], sources=()), fail)
+        run(LlmSummarizer()([SummaryInput("Text.")], sources=()), fail)
 
 
 @pytest.mark.parametrize("summarizer", [LlmSummarizer(), ExtractiveSummarizer()])
@@ -163,7 +168,7 @@ def test_a_cluster_without_text_is_an_error_and_costs_nothing(summarizer, texts)
         raise AssertionError(request)
 
     with pytest.raises(GenerationError, match="no text"):
-        run(summarizer([Passage(text) for text in texts], sources=()), unasked)
+        run(summarizer([SummaryInput(text) for text in texts], sources=()), unasked)
 
 
 def test_blank_passages_are_left_out_of_the_prompt():

@@ -112,9 +112,9 @@ class TestWhatATreeHolds:
         assert {leaf.id for leaf in tree.leaves(root)} == {leaf.id for leaf in leaves}
 
     def _passage(self, node):
-        from longrag.indexing.tree.summaries import Passage
+        from longrag.indexing.tree.summaries import SummaryInput
 
-        return Passage(node.text, node.title)
+        return SummaryInput(node.text, node.title)
 
     @pytest.mark.parametrize("clusterer", ["paper", "fast", "contiguous", "graph", "stable"])
     def test_the_order_of_documents_and_a_second_build_change_nothing(self, clusterer):
