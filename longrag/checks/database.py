@@ -8,6 +8,7 @@ from collections import defaultdict
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from longrag.checks.findings import Checked, Finding
@@ -28,6 +29,7 @@ from longrag.indices.corpus_stored import (
     encode_document,
 )
 from longrag.indices.tree_database import NODES, ORDER
+from longrag.indices.words_cache import words_folder
 from longrag.ingestion.builder import UnitBuilder
 from longrag.journal import entry_checksum
 from longrag.types import stable_id
@@ -210,15 +212,16 @@ class _Check:
 
     def _check_cache(self, index: IndexDatabase) -> None:
         folder = index.cache_folder()
-        if folder is None or not folder.is_dir():
+        if folder is None:
             return
-        try:
-            damage = check_saved(folder)[1]
-        except IndexFormatError as error:
-            damage = [str(error)]
-        if damage:
-            remedy = "It does no harm and is made again at the next opening; --repair removes it."
-            self._find(f"the cache {folder} is damaged", remedy, partial(remove_cache, folder))
+        for one in filter(Path.is_dir, (folder, words_folder(folder))):
+            try:
+                damage = check_saved(one)[1]
+            except IndexFormatError as error:
+                damage = [str(error)]
+            if damage:
+                remedy = "It does no harm and is made again when it is needed; --repair removes it."
+                self._find(f"the cache {one} is damaged", remedy, partial(remove_cache, folder))
 
     def _damage_of(
         self, name: str, kind: str, settings: Mapping[str, Any], read: _Contents

@@ -27,6 +27,7 @@ from longrag.index_file.parts import (
 from longrag.index_file.progress import Progress
 from longrag.index_file.reading import Pages, read_pages
 from longrag.indexing.tree.settings import TreeBuilder
+from longrag.indices.corpus_order import CorpusOrder
 from longrag.ingestion.builder import UnitBuilder
 from longrag.ingestion.patterns import PathPatterns
 from longrag.journal import Journal
@@ -222,6 +223,10 @@ class _Filling:
                 counts |= self._fill_tree(plan, answers, journal)
             after = replace(self._told(plan), counts=counts)
             self._table.replace(after, after=self._revision)
+        if after.units:
+            with self._progress.step("reading words and links"):
+                # The first question finds them beside the file, and need not read every page.
+                CorpusOrder(open_units(self._file, after, only_read=True)).over()
         self._embedded = answers.embedded
         remove_parts(self._file, used - after.names)
         return after

@@ -32,6 +32,7 @@ from longrag.indices.corpus_records import (
     text_key,
 )
 from longrag.indices.corpus_state import Block, CorpusState, CorpusView, Page, UnitGroup
+from longrag.indices.words_cache import WordsCache
 from longrag.ingestion.builder import UnitBuilder
 from longrag.ingestion.cuts import ChunkedDocument, cut_documents, own_chunks
 from longrag.ingestion.units import check_documents, embedding_text
@@ -115,6 +116,10 @@ class CorpusIndex:
         """Return the documents, in the order of their ids, and the index of one moment."""
         state = self._current()
         return state.documents, state.index
+
+    def words_cache(self, index: UnitIndex) -> WordsCache | None:
+        """Return where what is read for questions of an index is kept; None where nowhere."""
+        return None
 
     def view(self, wanted: DocumentFilter | None = None) -> CorpusView:
         """Return what a question with this filter may see; None is everything.

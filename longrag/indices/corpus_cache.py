@@ -24,6 +24,7 @@ from longrag.indexing.database import Revision
 from longrag.indexing.rows import VectorRows
 from longrag.indexing.storage import load_arrays, only_writer, save_arrays
 from longrag.indices.corpus_state import Block, Page, Run, UnitGroup
+from longrag.indices.words_cache import words_folder
 from longrag.types import Granularity
 
 _KIND = "corpus cache"
@@ -142,8 +143,9 @@ def remove_cache(folder: Path, *, parent: bool = True) -> None:
         folder: where it is.
         parent: remove the folder of caches too, where it is empty then.
     """
-    with suppress(OSError):
-        rmtree(folder)
+    for one in (folder, words_folder(folder)):
+        with suppress(OSError):
+            rmtree(one)
     if parent:
         with suppress(OSError):
             os.rmdir(folder.parent)

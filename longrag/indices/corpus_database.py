@@ -43,8 +43,10 @@ from longrag.indices.corpus_stored import (
     encode_cut,
     encode_document,
 )
+from longrag.indices.words_cache import WordsCache, remove_words
 from longrag.ingestion.builder import UnitBuilder
 from longrag.locks import Lock
+from longrag.retrieval.units import UnitIndex
 from longrag.types import Chunk, Document
 
 KIND: Final = "corpus"
@@ -233,6 +235,13 @@ class DatabaseCorpus(CorpusIndex):
                     " tokenizer, splitter or metadata; use the same"
                 )
 
+    def words_cache(self, index: UnitIndex) -> WordsCache | None:
+        """Return where what is read for questions of an index is kept; None where nowhere."""
+        state = self._state
+        if self._cache is None or state.index is not index:
+            return None
+        return WordsCache(self._cache, self.database, state.revision)
+
     def _check_writable(self) -> None:
         self.database.check_writable()
 
@@ -279,9 +288,9 @@ class DatabaseCorpus(CorpusIndex):
         revision = self.database.write(change, after=before.revision)
         if revision is None:
             return False
-        if self._cache is not None and change.drop[VECTORS]:
+        if self._cache is not None:
             # Nothing made from what was deleted may stay.
-            remove_cache(self._cache)
+            (remove_cache if change.drop[VECTORS] else remove_words)(self._cache)
         for block in after.blocks:
             block.release()
         with self._lock:

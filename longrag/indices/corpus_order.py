@@ -13,9 +13,15 @@ from longrag.errors import InvalidParameterError
 from longrag.indices.corpus import CorpusIndex
 from longrag.indices.corpus_state import CorpusView, GroupItems, Page, PageDocuments, Picked
 from longrag.indices.corpus_terms import CorpusTerms
+from longrag.indices.words_cache import ReadWords
 from longrag.ingestion.adjacency import link_array
 from longrag.ingestion.changing_links import ChangingLinks
-from longrag.ingestion.mentions import FollowingSource, LinkSource, TitleMentions
+from longrag.ingestion.mentions import (
+    FollowedMentions,
+    FollowingSource,
+    LinkSource,
+    TitleMentions,
+)
 from longrag.locks import Lock
 from longrag.retrieval.assembly import align_chunk, keep_documents
 from longrag.retrieval.filters import LruCache
@@ -27,7 +33,9 @@ from longrag.types import Chunk, Document, RankedPassage, RetrievedUnit, TokenCo
 Form: TypeAlias = Literal["units", "passages"]
 """What is returned of an order: its stretches by unit, each unit once, or each passage alone."""
 
-LINK_SOURCES: tuple[LinkSource, ...] = (TitleMentions(),)
+_MENTIONS: Final = TitleMentions()
+
+LINK_SOURCES: tuple[LinkSource, ...] = (_MENTIONS,)
 """Read links out of any text: those that the measurements of the order used."""
 
 _KEPT_ORDERS: Final = 8
@@ -89,8 +97,12 @@ class CorpusOrder:
         self._forget()
 
     def _forget(self) -> None:
-        self._pages: dict[str, Page] = {}
         self._terms = CorpusTerms()
+        self._unsaved = False
+        self._whole: tuple[Sequence[Page], npt.NDArray[np.int64]] | None = None
+        # The pages that the links, and the links of sources, are of.
+        self._pages: dict[str, Page] = {}
+        self._read: dict[str, Page] = {}
         self._links = ChangingLinks(self._corpus.builder.link_rules)
         self._followed = [
             source.followed() if isinstance(source, FollowingSource) else None
@@ -121,9 +133,12 @@ class CorpusOrder:
         shown = view.visible.chunks if view.visible else np.arange(len(chunks))
         with self._following:
             try:
-                self._follow({page.id: page for group in groups for page in group.pages})
+                pages = sorted((p for group in groups for p in group.pages), key=lambda p: p.id)
+                if not self._read:
+                    self._start(pages, view.index)
+                self._terms.follow(pages)
                 terms = self._terms.terms(self._terms.rows_of(groups)[shown])
-                links = self._find_links(ids, view.documents)
+                links = self._links_among(pages, view)
             except BaseException:
                 # What was begun may be half done.
                 self._forget()
@@ -150,17 +165,43 @@ class CorpusOrder:
             count_tokens=self._corpus.builder.count_tokens,
         )
 
-    def _follow(self, pages: Mapping[str, Page]) -> None:
-        gone = [id_ for id_, page in self._pages.items() if pages.get(id_) is not page]
-        new = {id_: page for id_, page in pages.items() if self._pages.get(id_) is not page}
-        if not gone and not new:
+    def _start(self, pages: Sequence[Page], index: UnitIndex) -> None:
+        """Take over what is kept of the pages, or note that what is read of them is to be kept."""
+        cache = self._corpus.words_cache(index) if self._link_sources == LINK_SOURCES else None
+        if cache is None or not len(index.chunks):
             return
-        self._links.change(gone, {id_: page.cut.links for id_, page in new.items()})
-        read = PageDocuments(new)
-        for followed in filter(None, self._followed):
-            followed.change(gone, read, PageDocuments(pages))
-        self._terms.follow(pages.values())
-        self._pages = dict(pages)
+        if (read := cache.load(pages, _MENTIONS)) is None:
+            self._unsaved = True
+            return
+        self._terms, self._followed = read.terms, [read.mentions]
+        self._read = {page.id: page for page in pages}
+        self._whole = pages, read.links
+
+    def _links_among(self, pages: Sequence[Page], view: CorpusView) -> npt.NDArray[np.int64]:
+        """Return the links among the documents of a view as pairs of their numbers."""
+        ids, whole = list(view.documents), len(view.documents) == len(pages)
+        if whole and self._whole is not None and self._whole[0] == pages:
+            return self._whole[1]
+        self._follow({page.id: page for page in pages})
+        links = self._find_links(ids, view.documents)
+        if whole:
+            self._whole = pages, links
+            if self._unsaved and (cache := self._corpus.words_cache(view.index)):
+                (mentions,) = cast("list[FollowedMentions]", self._followed)
+                cache.save(pages, ReadWords(self._terms, mentions, links))
+                self._unsaved = False
+        return links
+
+    def _follow(self, pages: Mapping[str, Page]) -> None:
+        gone, new = _difference(self._pages, pages)
+        if gone or new:
+            self._links.change(gone, {id_: page.cut.links for id_, page in new.items()})
+            self._pages = dict(pages)
+        gone, new = _difference(self._read, pages)
+        if gone or new:
+            for followed in filter(None, self._followed):
+                followed.change(gone, PageDocuments(new), PageDocuments(pages))
+            self._read = dict(pages)
 
     def _find_links(
         self, ids: Sequence[str], documents: Mapping[str, Document]
@@ -233,6 +274,14 @@ class CorpusOrder:
         count_tokens = count_tokens or self._corpus.builder.count_tokens
         cuts = read(ranked, token_budget, count_tokens=count_tokens, shown=shown)
         return [cut for _, cut in cuts]
+
+
+def _difference(
+    before: Mapping[str, Page], after: Mapping[str, Page]
+) -> tuple[list[str], dict[str, Page]]:
+    """Return the ids of pages that are gone, and the pages that are new."""
+    gone = [id_ for id_, page in before.items() if after.get(id_) is not page]
+    return gone, {id_: page for id_, page in after.items() if before.get(id_) is not page}
 
 
 class _UnitsOf:

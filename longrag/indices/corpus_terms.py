@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import fields
+from functools import reduce
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,6 +18,8 @@ from longrag.models.words import content_words, name_words
 from longrag.retrieval.order import PassageTerms, title_runs
 
 Numbers = NDArray[np.int64]
+
+_KINDS = ("words", "names", "titles")
 
 # Chunks of pages that are gone are dropped when they are more than a third of all.
 _MOST_CHUNKS = 1.5
@@ -42,6 +47,36 @@ class CorpusTerms:
     def nbytes(self) -> int:
         """The bytes of the arrays that are kept."""
         return sum(one.nbytes for one in (*self._words, *self._names, *self._titles))
+
+    def arrays(self, pages: Sequence[Page]) -> dict[str, NDArray[Any]]:
+        """Return what is known of these pages, which are all there are."""
+        first = [self._first[page] for page in pages]
+        size = [self._size[page] for page in pages]
+        found = {"pages": np.array([first, size], np.int64)}
+        for kind, segments in zip(_KINDS, (self._words, self._names, self._titles), strict=True):
+            whole = reduce(Segment.followed_by, segments)
+            found |= {f"{kind}_{one.name}": getattr(whole, one.name) for one in fields(Segment)}
+        return found
+
+    @classmethod
+    def of_arrays(cls, pages: Sequence[Page], arrays: Mapping[str, NDArray[Any]]) -> CorpusTerms:
+        """Return what ``arrays`` was made of.
+
+        Raises:
+            KeyError, ValueError: the arrays are of other pages.
+        """
+        made = cls()
+        first, size = arrays["pages"].tolist()
+        made._first = dict(zip(pages, first, strict=True))
+        made._size = dict(zip(pages, size, strict=True))
+        made._words, made._names, made._titles = (
+            (Segment(**{one.name: arrays[f"{kind}_{one.name}"] for one in fields(Segment)}),)
+            for kind in _KINDS
+        )
+        made._count = len(made._words[0])
+        if size != [len(page.block) for page in pages]:
+            raise ValueError("the pages have other chunks")
+        return made
 
     def follow(self, pages: Iterable[Page]) -> None:
         """Come to know these pages and no others."""

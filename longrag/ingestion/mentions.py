@@ -8,6 +8,7 @@ rarest word.
 
 from __future__ import annotations
 
+import json
 import re
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
@@ -184,6 +185,46 @@ class FollowedMentions:
         self._titles = _Titles()
         self._word_of: list[int] = []
         self._read: dict[str, _Read] = {}
+
+    def arrays(self, ids: Iterable[str]) -> dict[str, NDArray[Any]]:
+        """Return what is known of these documents, which are all there are."""
+        read = [self._read[id_] for id_ in ids]
+        titles = json.dumps([list(self._titles.numbers), list(self._titles.words)])
+        return {
+            "known": np.frombuffer(titles.encode("ascii"), np.uint8),
+            "word_of": np.array(self._word_of, np.int64),
+            "title_of": np.array([one.title for one in read], np.int64),
+            "kept": np.array(
+                [(len(one.found), len(one.words), len(one.held)) for one in read], np.int64
+            ).reshape(-1, 3),
+            "found": np.concatenate([one.found for one in read]),
+            "weighed": np.concatenate([one.words for one in read]),
+            "held": np.concatenate([one.held for one in read]),
+        }
+
+    @classmethod
+    def of_arrays(
+        cls, settings: TitleMentions, ids: Sequence[str], arrays: Mapping[str, NDArray[Any]]
+    ) -> FollowedMentions:
+        """Return what ``arrays`` was made of.
+
+        Raises:
+            KeyError, ValueError: the arrays are of other documents.
+        """
+        made = cls(settings)
+        titles, words = json.loads(arrays["known"].tobytes())
+        for number, title in enumerate(titles):
+            made._titles.add(tuple(title), number)
+        made._titles.words = {word: number for number, word in enumerate(words)}
+        made._word_of = arrays["word_of"].tolist()
+        ends = np.cumsum(arrays["kept"], axis=0)[:-1].T
+        parts = (
+            np.split(arrays[name], end)
+            for name, end in zip(("found", "weighed", "held"), ends, strict=True)
+        )
+        of_documents = zip(ids, arrays["title_of"].tolist(), *parts, strict=True)
+        made._read = {id_: _Read(*one) for id_, *one in of_documents}
+        return made
 
     @property
     def nbytes(self) -> int:

@@ -9,6 +9,7 @@ import pytest
 from longrag.errors import DatabaseError, IndexFormatError, InvalidParameterError
 from longrag.index_file.catalog import only_writer, read_catalog
 from longrag.index_file.searching import IndexFile
+from longrag.indices.corpus_terms import CorpusTerms
 from tests.longrag.index_file import stand_ins
 
 WORDS = "tests.longrag.index_file.stand_ins:words"
@@ -79,7 +80,8 @@ def test_what_was_embedded_before_a_failure_is_not_embedded_again(index, folder,
     stand_ins.calls.clear()
     _, report = index(embedder=WORDS)
     assert len(stand_ins.calls) == report.embedded == 204 - kept
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["longrag.db", "pages"]
+    left = sorted(path.name for path in tmp_path.iterdir())
+    assert left == ["longrag.db", "longrag.db.cache", "pages"]
 
 
 def test_a_failed_run_leaves_the_index_as_it_was(index, folder):
@@ -197,12 +199,20 @@ def test_the_cache_of_a_replaced_index_goes_with_it(index, folder):
     names = []
     for text in ("Oats.", "Rye.", "Barley."):
         IndexFile(file).search(QUESTIONS[0])
-        (name,) = os.listdir(cache)
-        names.append(name)
+        rows, words = sorted(os.listdir(cache))
+        assert words == f"{rows}-words"
+        names.append(rows)
         (folder / "grain.md").write_text(text)
         index()
     assert names[0] == names[2] != names[1]
-    assert not cache.exists()
+    assert sorted(os.listdir(cache)) == [names[1], f"{names[1]}-words"]
+
+
+def test_the_first_question_after_a_run_reads_no_page(index, folder, monkeypatch):
+    file, _ = index()
+    expected = IndexFile(file).search(QUESTIONS[0])
+    monkeypatch.setattr(CorpusTerms, "_add", None)
+    assert IndexFile(file).search(QUESTIONS[0]) == expected != []
 
 
 def _hold(file, held, release):
