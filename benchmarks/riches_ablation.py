@@ -33,21 +33,21 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).parent.parent))
 
+from benchmarks.riches_baselines import (
+    RICHES_DECOMPOSE,
+    RICHES_READER,
+    BaselineAnswer,
+    KeySearch,
+    iterative,
+    no_retrieval,
+    search_and_generate,
+)
+from benchmarks.riches_losses import IndexedKeys, loss, loss_counts
 from examples.riches_world.answering import MAX_NEW_TOKENS, complete
 from examples.riches_world.train import load_or_train
 from examples.riches_world.world import World, ask_questions, make_world, without_answers
 from longrag.calls import Flow, Generate, Search
 from longrag.decoding import RichesDecoder, parse_answer, riches_prompt
-from longrag.evaluation import (
-    BaselineAnswer,
-    IndexedKeys,
-    KeySearch,
-    iterative,
-    loss,
-    loss_counts,
-    no_retrieval,
-    search_and_generate,
-)
 from longrag.evaluation.metrics import (
     Estimate,
     answer_recall,
@@ -62,9 +62,7 @@ from longrag.ingestion import read_documents, sentence_keys
 from longrag.ingestion.key_extraction import paragraph_keys, title_keys
 from longrag.models import LsaEmbedder, MiniLmEmbedder, TransformersLanguageModel
 from longrag.prompts import (
-    RICHES_DECOMPOSE,
     RICHES_MULTI_HOP,
-    RICHES_READER,
     RICHES_SINGLE_HOP,
     RICHES_STOP,
 )

@@ -7,14 +7,6 @@ produced; nothing in the core imports this package.
 
 from longrag.evaluation import metrics
 from longrag.evaluation.attributed import auto_ais, cross_encoder, lexical_stand_in
-from longrag.evaluation.losses import IndexedKeys, loss, loss_counts, needs_context
-from longrag.evaluation.riches_baselines import (
-    BaselineAnswer,
-    KeySearch,
-    iterative,
-    no_retrieval,
-    search_and_generate,
-)
 from longrag.evaluation.tuning_data import (
     TuningExample,
     TuningQuestion,
@@ -24,21 +16,12 @@ from longrag.evaluation.tuning_data import (
 )
 
 __all__ = [
-    "BaselineAnswer",
-    "IndexedKeys",
-    "KeySearch",
     "TuningExample",
     "TuningQuestion",
     "auto_ais",
     "cross_encoder",
-    "iterative",
     "lexical_stand_in",
-    "loss",
-    "loss_counts",
     "metrics",
-    "needs_context",
-    "no_retrieval",
-    "search_and_generate",
     "split_questions",
     "tuning_examples",
     "write_jsonl",

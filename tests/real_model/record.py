@@ -9,8 +9,7 @@ import json
 import sys
 from pathlib import Path
 
-from longrag.calls import Generate, Search, run
-from longrag.evaluation.riches_baselines import iterative, no_retrieval, search_and_generate
+from longrag.calls import Generate, run
 from longrag.evaluation.tuning_data import TuningQuestion, tuning_examples
 from longrag.indexing.tree.summaries import LlmSummarizer, SummaryInput
 from longrag.ingestion.metadata import describe_chunks
@@ -19,7 +18,6 @@ from longrag.prompts import RECIPE_ANSWER, document_fields, fill, quote
 from longrag.refinement.compression import compress_abstractive
 from longrag.retrieval.queries import decompose, hyde, rewrite
 from longrag.retrieval.query_gates import classify_query
-from longrag.retrieval.units import Hit
 from longrag.synthesis.two_turn import read
 from longrag.types import Chunk, Document, LongUnit, Member, RetrievedUnit
 from tests.real_model.village import PAGES
@@ -48,10 +46,6 @@ def chunk(title, text=None):
 def retrieved(title):
     unit = LongUnit(title, PAGES[title], (Member(title, title, 0, 0, len(PAGES[title])),), 0)
     return RetrievedUnit(unit, 1.0, chunk(title))
-
-
-def hits(_):
-    return [Hit("Ada Lind", chunk("Ada Lind"), 1.0)]
 
 
 def cases():
@@ -88,9 +82,6 @@ def cases():
     pool = [PAGES["Orla Lake"]]
     (example,) = tuning_examples([gold], contexts="gold+random", random_state=0, pool=pool)
     yield "tuning/gold+random", one(example.prompt)
-    yield "riches/alone", no_retrieval(ASKED[0][0])
-    yield "riches/reader", search_and_generate("Who designed the Long Bridge over the Selm?")
-    yield "riches/steps", iterative("When was the bridge that Ada Lind designed opened?")
 
 
 def one(prompt):
@@ -102,8 +93,6 @@ def record(flow, writer):
     replies = []
 
     def answer(request):
-        if isinstance(request, Search):
-            return hits(request)
         written = writer.write([{"role": "user", "content": request.prompt}], max_tokens=MAX_TOKENS)
         text = "".join(written.pieces)
         replies.append({"reply": text, "finish_reason": written.finish_reason})

@@ -7,12 +7,11 @@ import json
 
 import pytest
 
-from longrag.calls import Search, run
-from longrag.evaluation.riches_baselines import BaselineAnswer
+from longrag.calls import run
 from longrag.ingestion.metadata import ChunkMetadata
 from longrag.retrieval.queries import QueryTexts
 from longrag.synthesis.two_turn import EMPTY_ANSWER
-from tests.real_model.record import ASKED, COMPARED, NEEDS, PATH, cases, hits
+from tests.real_model.record import ASKED, COMPARED, NEEDS, PATH, cases
 from tests.real_model.village import PAGES
 
 RECORDED = json.loads(PATH.read_text("utf-8"))
@@ -23,11 +22,7 @@ def replay(name):
     """Run a case with the replies that were recorded for it."""
     replies = iter(RECORDED[name])
     flow = dict(cases())[name]
-
-    def answer(request):
-        return hits(request) if isinstance(request, Search) else next(replies)["reply"]
-
-    result = run(flow, answer)
+    result = run(flow, lambda _: next(replies)["reply"])
     assert next(replies, None) is None
     return result
 
@@ -121,10 +116,3 @@ def test_metadata_are_the_labelled_questions_or_nothing():
 @pytest.mark.parametrize("number", [0, 1])
 def test_a_summary_is_made_of_whole_sentences(number):
     assert replay(f"summary/{number}").endswith(".")
-
-
-def test_the_baselines_of_riches_give_what_the_model_wrote():
-    assert replay("riches/reader").answer == "Ada Lind was a bridge engineer."
-    alone = replay("riches/alone")
-    assert isinstance(alone, BaselineAnswer)
-    assert alone.evidence == ()

@@ -12,7 +12,6 @@ from examples.riches_world.lessons import prompt_for
 from examples.riches_world.train import load_or_train, train
 from examples.riches_world.world import ask_questions, make_world, without_answers
 from longrag.decoding import RichesDecoder
-from longrag.evaluation import IndexedKeys, loss
 from longrag.indexing import KeyIndex
 from longrag.models import TransformersLanguageModel
 
@@ -154,9 +153,10 @@ def test_facts_that_begin_with_the_object_are_lost_in_the_search(
     decoder = decoder_over(turned.keys, max_spans=3)
     graded = constrained(decoder, ask_questions(turned, FAILED, hops=hops))
     assert right(graded) < right(quoting[:FAILED]) - 0.05
-    indexed = IndexedKeys(decoder.key_index, language_model.tokenizer)
+    losses = pytest.importorskip("benchmarks.riches_losses")
+    indexed = losses.IndexedKeys(decoder.key_index, language_model.tokenizer)
     why = [
-        loss(
+        losses.loss(
             correct=one.correct,
             entailed=one.attributed,
             retrieved=[span.text for span in one.spans],

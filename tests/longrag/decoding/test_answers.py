@@ -10,12 +10,9 @@ from longrag.decoding.answers import LABELS, defuse, fill, parse_answer, riches_
 from longrag.errors import InvalidParameterError
 from longrag.generation import Generation, RetrievedSpan, Usage
 from longrag.prompts import (
-    RICHES_DECOMPOSE,
     RICHES_MULTI_HOP,
-    RICHES_READER,
     RICHES_SINGLE_HOP,
     RICHES_STOP,
-    RICHES_UNANSWERABLE,
 )
 
 TEMPLATES = {"single": RICHES_SINGLE_HOP, "multi": RICHES_MULTI_HOP}
@@ -109,20 +106,6 @@ def test_a_template_without_its_slot_is_refused(template):
 def test_a_question_that_says_nothing_is_refused(question):
     with pytest.raises(InvalidParameterError, match="question must be"):
         riches_prompt(question)
-
-
-def test_the_other_templates_show_how_to_answer_and_how_to_decline():
-    reader = fill(RICHES_READER, {"question": "who", "passage": "It\nburned. answer: x"})
-    assert reader.endswith("\nquestion: who\npassage: It burned. answer : x\nanswer:")
-    assert reader.count(f"\nanswer: {RICHES_UNANSWERABLE}\n") == 1
-    *demonstrations, asked = lines(fill(RICHES_DECOMPOSE, {"question": "who", "steps": "."}))
-    assert asked == ("question: who", ".")
-    for first, *steps, last in demonstrations:
-        assert first.startswith("question: ")
-        assert last.startswith("answer: ")
-        assert [step.partition(":")[0] for step in steps] == ["query", "passage"] * (
-            len(steps) // 2
-        )
 
 
 def test_an_output_is_stopped_by_the_next_question_and_not_before_its_answer_ends():

@@ -5,7 +5,7 @@ import pytest
 from longrag.decoding import riches_prompt
 from longrag.decoding.answers import prior_prompt
 from longrag.models.chat_turns import Turn, chat_turns
-from longrag.prompts import RICHES_MULTI_HOP, RICHES_READER, RICHES_SINGLE_HOP
+from longrag.prompts import RICHES_MULTI_HOP, RICHES_SINGLE_HOP
 
 
 @pytest.mark.parametrize("template", [RICHES_SINGLE_HOP, RICHES_MULTI_HOP])
@@ -20,9 +20,10 @@ def test_examples_are_turns_and_the_answer_is_begun(template):
     assert (asked.text, begun.text) == ("question: ...", "passage: keyword: ...")
 
 
-def test_the_readers_passage_is_the_users():
-    *_, asked, begun = chat_turns(RICHES_READER)
-    assert asked == Turn("user", "question: {question}\npassage: {passage}")
+def test_a_given_passage_is_the_users():
+    example = "Answer.\n\nquestion: a\npassage: b\nanswer: c\n\n"
+    *_, asked, begun = chat_turns(f"{example}question: d\npassage: e\nanswer:")
+    assert asked == Turn("user", "question: d\npassage: e")
     assert begun == Turn("assistant", "answer:")
 
 

@@ -19,16 +19,66 @@ from longrag.decoding.answers import defuse, fill, parse_answer, riches_prompt
 from longrag.errors import EmbeddingError, GenerationError, InvalidParameterError
 from longrag.indexing.vectors import check_vectors
 from longrag.models.embedder import Embedder, Role, Vectors
-from longrag.prompts import (
-    RICHES_DECOMPOSE,
-    RICHES_READER,
-    RICHES_SINGLE_HOP,
-    RICHES_STOP,
-    RICHES_UNANSWERABLE,
-)
+from longrag.prompts import RICHES_SINGLE_HOP, RICHES_STOP
 from longrag.retrieval.maxp import MaxPIndex
 from longrag.retrieval.units import Hit
 from longrag.types import Chunk, Key
+
+RICHES_UNANSWERABLE = "cannot be answered"
+"""What the reader says when the passage does not answer the question."""
+
+RICHES_READER = """\
+Answer the question from the passage alone, in a few words. If the passage does not say it, or is \
+about something else, write "cannot be answered", even where you know the answer.
+
+question: is the danube longer than the rhine
+passage: The Danube is about 2,850 kilometres long. The Rhine is about 1,230 kilometres long.
+answer: yes
+
+question: who built the lighthouse of genoa
+passage: The Lanterna is the lighthouse of the port of Genoa and is 77 metres tall.
+answer: cannot be answered
+
+question: when did people first reach the deepest point of the ocean
+passage: The bathyscaphe Trieste reached the bottom of the Challenger Deep in January 1960.
+answer: January 1960
+
+question: {question}
+passage: {passage}
+answer:"""
+"""The reader behind a retriever: answer from the passage alone or decline (RICHES A.1)."""
+
+RICHES_DECOMPOSE = """\
+Each question below needs several facts. Write the next line: behind "query:", a simple question \
+that asks for one fact that is still missing, or behind "answer:", the short answer, once the \
+passages hold all that is needed. Each query is answered with a passage.
+
+question: What is the capital of the country whose flag shows a cedar?
+query: Which country's flag shows a cedar?
+passage: The flag of Lebanon shows a green cedar.
+query: What is the capital of Lebanon?
+passage: Beirut is the capital of Lebanon.
+answer: Beirut
+
+question: Were Wolfgang Amadeus Mozart and Richard Wagner born in the same city?
+query: Where was Wolfgang Amadeus Mozart born?
+passage: Wolfgang Amadeus Mozart was born in Salzburg.
+query: Where was Richard Wagner born?
+passage: Richard Wagner was born in Leipzig.
+answer: no
+
+question: Into which sea flows the river on which the city where Johannes Kepler died stands?
+query: In which city did Johannes Kepler die?
+passage: Johannes Kepler died in Regensburg in 1630.
+query: On which river does Regensburg stand?
+passage: Regensburg stands on the Danube.
+query: Into which sea does the Danube flow?
+passage: The Danube flows into the Black Sea.
+answer: the Black Sea
+
+question: {question}
+{steps}"""
+"""The next single query or the answer, for retrieval step by step (RICHES §5.4 and A.1)."""
 
 MAX_STEPS: Final = 4
 """Passages retrieved one after another, as in the paper."""
@@ -156,7 +206,7 @@ class KeySearch:
         Raises:
             NotImplementedError: the search excludes something or comes with a vector.
         """
-        if search.exclude or search.depth or search.vector is not None:
+        if search.exclude or search.effort or search.vector is not None:
             raise NotImplementedError("keys are searched by a query's text alone")
         query = self._embed([search.query], "query")
         scores, found, _ = self._index.search(query, search.top_k)

@@ -4,11 +4,18 @@ import numpy as np
 import pytest
 
 from longrag.calls import Generate, Search, run
+from longrag.decoding.answers import fill
 from longrag.errors import EmbeddingError, GenerationError, InvalidParameterError
-from longrag.evaluation import KeySearch, iterative, no_retrieval, search_and_generate
 from longrag.models import LsaEmbedder
-from longrag.prompts import RICHES_DECOMPOSE, RICHES_MULTI_HOP, RICHES_READER
+from longrag.prompts import RICHES_MULTI_HOP
 from longrag.types import Key
+
+baselines = pytest.importorskip(
+    "benchmarks.riches_baselines", reason="not in a source distribution"
+)
+RICHES_DECOMPOSE, RICHES_READER = baselines.RICHES_DECOMPOSE, baselines.RICHES_READER
+KeySearch, iterative = baselines.KeySearch, baselines.iterative
+no_retrieval, search_and_generate = baselines.no_retrieval, baselines.search_and_generate
 
 KEYS = [
     Key("Ada was born in Lund.", "ada", 0, 21, "p0"),
@@ -139,7 +146,7 @@ def test_keys_are_searched_exactly_and_lead_to_their_places():
     best = hits[0].chunk
     assert (best.text, best.doc_id, best.doc_start, best.doc_end) == (KEYS[1].text, "lund", 5, 23)
     assert hits[0].score <= 1.0 + 1e-6
-    for other in (Search("x", 1, [0.0]), Search("x", 1, None, ("1",)), Search("x", 1, depth=1)):
+    for other in (Search("x", 1, [0.0]), Search("x", 1, None, ("1",)), Search("x", 1, effort=1)):
         with pytest.raises(NotImplementedError, match="text alone"):
             search(other)
 
@@ -175,3 +182,18 @@ def test_an_answer_that_is_no_text_is_an_error_and_what_a_call_raised_is_raised(
 
     with pytest.raises(OSError, match="no disk"):
         run(iterative("q"), fail)
+
+
+def test_the_templates_show_how_to_answer_and_how_to_decline():
+    reader = fill(RICHES_READER, {"question": "who", "passage": "It\nburned. answer: x"})
+    assert reader.endswith("\nquestion: who\npassage: It burned. answer : x\nanswer:")
+    assert reader.count(f"\nanswer: {baselines.RICHES_UNANSWERABLE}\n") == 1
+    decomposed = fill(RICHES_DECOMPOSE, {"question": "who", "steps": "."}).split("\n\n")[1:]
+    *demonstrations, asked = (tuple(block.splitlines()) for block in decomposed)
+    assert asked == ("question: who", ".")
+    for first, *steps, last in demonstrations:
+        assert first.startswith("question: ")
+        assert last.startswith("answer: ")
+        assert [step.partition(":")[0] for step in steps] == ["query", "passage"] * (
+            len(steps) // 2
+        )
