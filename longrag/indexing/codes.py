@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, fields
-from functools import cached_property
+from functools import cached_property, lru_cache
 from typing import Any, NamedTuple
 
 import numkong
@@ -25,9 +25,13 @@ _PREFIX = "codes_"
 
 _LARGEST_CODE = 127
 _LARGEST_SUM = 2**31 - 1
+_SMALLEST = np.finfo(np.float32).tiny
 
 # The products of so many rows with a batch of queries stay in the cache until they are compared.
 _BLOCK_ROWS = 4096
+
+# So many products of a batch are kept until it is known which rows matter.
+_HELD = 1 << 22
 
 # A run of more rows is compared by itself, and shorter ones together.
 _LONG_RUN = 64
@@ -77,18 +81,17 @@ class Codes:
         products *= self.scales
         return products
 
-    def upper_bounds(
-        self, asked: CodedQueries, rows: NDArray[np.int64], query_of_row: NDArray[np.int64]
+    def some_products(
+        self, queries: NDArray[np.int8], rows: Indices, query_of_row: Indices
     ) -> NDArray[np.float32]:
-        """Bound products of some rows from above; the query of each is given, ascending."""
-        bounds = np.empty(len(rows), np.float32)
-        for query, part in blocks_by_query(query_of_row, len(asked.units)):
-            products = bounds[np.newaxis, part]
-            integers = asked.integers[query : query + 1]
-            numkong.cdist(integers, self.values[rows[part]], metric="dot", out=products)
-        bounds *= self.scales[rows] * asked.units[query_of_row]
-        bounds += self.errors[rows] * asked.per_error[query_of_row] + asked.constant[query_of_row]
-        return bounds
+        """Multiply some rows, each with the query whose number is given, ascending."""
+        products = np.empty(len(rows), np.float32)
+        for query, part in blocks_by_query(query_of_row, len(queries)):
+            values = self.values.take(rows[part], axis=0)
+            out = products[np.newaxis, part]
+            numkong.cdist(queries[query : query + 1], values, metric="dot", out=out)
+        products *= self.scales[rows]
+        return products
 
     def arrays(self) -> dict[str, NDArray[Any]]:
         """Return what is saved of them, by name."""
@@ -163,21 +166,29 @@ class CodedQueries(NamedTuple):
         largest = min(_LARGEST_CODE, _LARGEST_SUM // (_LARGEST_CODE * width))
         units = np.abs(queries).max(axis=1) / np.float32(largest)
         # Below the normal range a unit is too rough; a query that small is left out as a whole.
-        units[units < np.finfo(np.float32).tiny] = 0
+        units[units < _SMALLEST] = 0
         exact = queries.astype(np.float64)
         steps = units.astype(np.float64)[:, np.newaxis]
-        rounded = np.rint(exact / np.where(steps > 0, steps, np.inf))
-        left_out, norms = _norms(exact - rounded * steps), _norms(exact)
-        # Values below the normal range, which some processors flush to zero.
-        flushed = (1 + norms) * ((width + 8) * 2.0**-125 * (1 + largest_norm))
-        # Eight roundings to float32, of which one is that of the exact product.
-        per_error = (norms + left_out) * (1 + 2.0**-20)
-        constant = left_out * largest_norm + per_error * (2.0**-20 * largest_norm) + flushed
-        # Twice the standard bound for a sum of ``width`` products, which leaves room for the
-        # roundings of what is compared with it.
-        rounding = norms * ((width + 8) * 2.0**-23 * largest_norm) + flushed
-        errors = (_rounded_up(error) for error in (per_error, constant, rounding))
+        rounded = np.rint(exact / np.maximum(steps, _SMALLEST))
+        norms = np.ones((len(queries), 3))
+        norms[:, 1], norms[:, 2] = _norms(exact), _norms(exact - rounded * steps)
+        errors = _rounded_up(norms @ _error_terms(width, largest_norm)).T
         return cls(rounded.astype(np.int8), units, *errors)
+
+
+class Bounds(NamedTuple):
+    """Bounds of the best inner product of each run with each query; shape (queries, runs).
+
+    Attributes:
+        lower: at most the product.
+        upper: at least the product.
+        products: those of all rows with the codes, in units of the queries, shape (rows, queries);
+            None where they would be too many.
+    """
+
+    lower: NDArray[np.float32]
+    upper: NDArray[np.float32]
+    products: NDArray[np.float32] | None
 
 
 class CodedRuns:
@@ -190,35 +201,63 @@ class CodedRuns:
     """
 
     def __init__(self, codes: Codes, begins: Indices, ends: Indices) -> None:
+        self._all = codes
         order = np.argsort(begins, kind="stable")
         begins, ends = begins[order], ends[order]
         self._order = None if (order[1:] > order[:-1]).all() else order
         sizes = ends - begins
-        if len(begins) and sizes.sum() < _GATHER_BELOW * (ends[-1] - begins[0]):
+        self._copied = bool(len(begins) and sizes.sum() < _GATHER_BELOW * (ends[-1] - begins[0]))
+        if self._copied:
             codes = codes.take(ranges(begins, ends))
             ends = np.cumsum(sizes)
             begins = ends - sizes
-        start, stop = (int(begins[0]), int(ends[-1])) if len(begins) else (0, 0)
-        self._codes = codes.take(slice(start, stop))
-        self._begins, self._ends = begins - start, ends - start
+        self._start, stop = (int(begins[0]), int(ends[-1])) if len(begins) else (0, 0)
+        self._codes = codes.take(slice(self._start, stop))
+        self._begins, self._ends = begins - self._start, ends - self._start
         self._single = bool((ends - begins == 1).all())
         # Between two runs may be rows that count for nothing.
         apart = bool((begins[1:] != ends[:-1]).any())
-        self._cuts = np.stack([begins, ends], 1).ravel()[:-1] - start if apart else self._begins
+        self._cuts = np.stack([self._begins, self._ends], 1).ravel()[:-1] if apart else self._begins
         self._step = 2 if apart else 1
 
-    def bounds(self, asked: CodedQueries) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
-        """Return the lower and the upper bounds, each of shape (queries, runs)."""
+    def bounds(self, asked: CodedQueries) -> Bounds:
+        """Return the bounds of the best products."""
         if len(asked.units) == 1:
-            largest = self._largest_of_runs(self._codes.products(asked.integers[0]))[np.newaxis]
+            products = self._codes.products(asked.integers[0])
+            largest = self._largest_of_runs(products)[np.newaxis]
+            held = products[:, np.newaxis]
         else:
-            largest = self._products(asked.integers)
+            largest, held = self._products(asked.integers)
         largest *= asked.units[:, np.newaxis]
         margins = self._errors * asked.per_error[:, np.newaxis]
         margins += asked.constant[:, np.newaxis]
         lower = largest - margins
         largest += margins
-        return self._as_given(lower), self._as_given(largest)
+        return Bounds(self._as_given(lower), self._as_given(largest), held)
+
+    def upper_bounds(
+        self,
+        asked: CodedQueries,
+        rows: Indices,
+        query_of_row: Indices,
+        products: NDArray[np.float32] | None,
+    ) -> NDArray[np.float32]:
+        """Bound products of some rows from above.
+
+        Args:
+            asked: the queries.
+            rows: rows of runs.
+            query_of_row: the number of the query of each row, ascending.
+            products: those that ``bounds`` has returned.
+        """
+        if products is None or self._copied:
+            bounds = self._all.some_products(asked.integers, rows, query_of_row)
+        else:
+            bounds = products[rows - self._start, query_of_row]
+        bounds *= asked.units[query_of_row]
+        bounds += self._all.errors[rows] * asked.per_error[query_of_row]
+        bounds += asked.constant[query_of_row]
+        return bounds
 
     def _as_given(self, bounds: NDArray[np.float32]) -> NDArray[np.float32]:
         if self._order is None:
@@ -237,15 +276,19 @@ class CodedRuns:
         largest: NDArray[np.float32] = np.maximum.reduceat(of_rows, self._cuts)
         return largest[:: self._step]
 
-    def _products(self, queries: NDArray[np.int8]) -> NDArray[np.float32]:
-        """Return the largest product of each run in units of the queries; (queries, runs)."""
+    def _products(
+        self, queries: NDArray[np.int8]
+    ) -> tuple[NDArray[np.float32], NDArray[np.float32] | None]:
+        """Return the largest product of each run in units of the queries, and those of all rows."""
         values, scales = self._codes.values, self._codes.scales
         largest = np.empty((len(queries), len(self._begins)), np.float32)
         packed = numkong.dots_pack(queries)
+        held = len(values) * len(queries) <= _HELD
         longest = max(block.rows.stop - block.rows.start for block in self._blocks)
-        products = np.empty((longest, len(queries)), np.float32)
+        products = np.empty((len(values) if held else longest, len(queries)), np.float32)
         for block in self._blocks:
-            here = products[: block.rows.stop - block.rows.start]
+            first = block.rows.start if held else 0
+            here = products[first : first + block.rows.stop - block.rows.start]
             np.multiply(
                 np.asarray(numkong.dots_packed(values[block.rows], packed)),
                 scales[block.rows, np.newaxis],
@@ -254,7 +297,7 @@ class CodedRuns:
                 casting="unsafe",
             )
             block.compare(here, largest.T)
-        return largest
+        return largest, products if held else None
 
     @cached_property
     def _blocks(self) -> list[_Block]:
@@ -321,6 +364,28 @@ def _block_of(begins: Indices, ends: Indices, start: int, first: int) -> _Block:
     longer = np.searchsorted(-sizes, -np.arange(1, sizes.max(initial=0)), side="left").tolist()
     rows = slice(start, start + int(ends[-1]))
     return _Block(rows, first + order, begins[order], longer, long, continued=False)
+
+
+@lru_cache(maxsize=64)
+def _error_terms(width: int, largest_norm: float) -> NDArray[np.float64]:
+    """Return what ``CodedQueries`` has of errors for each of 1, a query's norm and what is left out.
+
+    Shape (3, 3); the columns are those of ``per_error``, ``constant`` and ``rounding``.
+    """
+    # Eight roundings to float32, of which one is that of the exact product.
+    share, rest = 1 + 2.0**-20, (1 + 2.0**-20) * 2.0**-20 * largest_norm
+    # Values below the normal range, which some processors flush to zero.
+    flushed = (width + 8) * 2.0**-125 * (1 + largest_norm)
+    # Twice the standard bound for a sum of ``width`` products, which leaves room for the roundings
+    # of what is compared with it.
+    product = (width + 8) * 2.0**-23 * largest_norm
+    return np.array(
+        [
+            [0, flushed, flushed],
+            [share, rest + flushed, product + flushed],
+            [share, rest + largest_norm, 0],
+        ]
+    )
 
 
 def _norms(rows: NDArray[np.float64]) -> NDArray[np.float64]:

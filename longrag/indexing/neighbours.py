@@ -109,7 +109,7 @@ def _nearest(
 
     Each is of shape (len(own), width).
     """
-    lower, upper = coded.bounds(asked)
+    lower, upper, _ = coded.bounds(asked)
     places = np.arange(len(own))
     lower[places, own] = upper[places, own] = -np.inf
     # What is rounded to the cosine that comes last may be less by a step.

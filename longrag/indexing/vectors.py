@@ -28,8 +28,8 @@ BLOCK_ROWS = 8192
 CACHED_ROWS = 256
 """Rows that stay in the cache, with what is computed of them, until they are added up."""
 
-# The k-th largest value is sought among the largest values of groups of _GROUP. There must be
-# _LEAST_GROUPS * k groups, so that two of the k largest are seldom in one group.
+# The k-th largest value is sought among the largest values of groups of at most _GROUP, of which
+# there are _LEAST_GROUPS * k or more, so that two of the k largest are seldom in one group.
 _GROUP = 16
 _LEAST_GROUPS = 8
 
@@ -222,10 +222,11 @@ def nearly_largest(values: NDArray[Floats], k: int) -> NDArray[Floats]:
         k: 1 to the number of columns.
     """
     rows, columns = values.shape
-    if columns >= _LEAST_GROUPS * k * _GROUP:
+    group = min(_GROUP, columns // (_LEAST_GROUPS * k))
+    if group > 1:
         # Of k groups of columns the largest values are k values.
-        size = columns // _GROUP
-        values = values[:, : size * _GROUP].reshape(rows, _GROUP, size).max(axis=1)
+        size = columns // group
+        values = values[:, : size * group].reshape(rows, group, size).max(axis=1)
     at = values.shape[1] - k
     nearly: NDArray[Floats] = np.partition(values, at, axis=1)[:, at]
     return nearly

@@ -70,7 +70,7 @@ class PassageVectors:
             return exact_inner_products(self._vectors, rows, query).astype(np.float64)
 
         asked = CodedQueries.of(query[np.newaxis], self._norm)
-        lower, upper = (bounds[0] for bounds in self._codes.bounds(asked))
+        lower, upper = (bounds[0] for bounds in self._codes.bounds(asked)[:2])
         largest = float(exact(np.flatnonzero(upper >= lower.max())).max())
         mean = float((self._centroid * query).sum())
         return DenseScores(upper.astype(np.float64), largest, mean, exact)

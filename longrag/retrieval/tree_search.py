@@ -139,8 +139,7 @@ class TreeScorer:
             asked = CodedQueries.of(direction[np.newaxis].astype(np.float32), 1.0)
             every = len(rows) == len(self.tree)
             runs = self._coded if every else CodedRuns(self._codes, rows, rows + 1)
-            bounds: NDArray[np.float32] = runs.bounds(asked)[1][0]
-            return bounds
+            return runs.bounds(asked).upper[0]
 
         return NodeScores(self.tree, exact, upper)
 

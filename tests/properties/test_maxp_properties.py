@@ -174,15 +174,21 @@ def test_codes_bound_the_best_product_of_every_group(data, width, count, element
     norm = largest_norm(vectors)
     runs = CodedRuns(Codes.of(vectors), starts[:-1], starts[1:])
     rows = np.arange(count)
-    together = runs.bounds(CodedQueries.of(queries, norm))
-    for query, *both in zip(queries, *together, strict=True):
+    asked = CodedQueries.of(queries, norm)
+    together = runs.bounds(asked)
+    for number, (query, *both) in enumerate(zip(queries, *together[:2], strict=True)):
         exact = exact_inner_products(vectors, rows, query)
         best = np.maximum.reduceat(exact, starts[:-1])
-        asked = CodedQueries.of(query[np.newaxis], norm)
-        alone = [bounds[0] for bounds in runs.bounds(asked)]
-        for lower, upper in (alone, both):
+        one = CodedQueries.of(query[np.newaxis], norm)
+        alone = runs.bounds(one)
+        for lower, upper in ([bounds[0] for bounds in alone[:2]], both):
             assert (lower <= best).all()
             assert (best <= upper).all()
-        assert (exact <= Codes.of(vectors).upper_bounds(asked, rows, np.zeros_like(rows))).all()
+        of_rows = np.zeros_like(rows)
+        for products in (alone.products, None):
+            assert (exact <= runs.upper_bounds(one, rows, of_rows, products)).all()
+        of_rows += number
+        for products in (together.products, None):
+            assert (exact <= runs.upper_bounds(asked, rows, of_rows, products)).all()
         rough = rough_inner_products(vectors, rows, query[np.newaxis], np.zeros_like(rows))
-        assert (np.abs(rough - exact) <= asked.rounding).all()
+        assert (np.abs(rough - exact) <= one.rounding).all()
