@@ -25,7 +25,7 @@ _PREFIX = "codes_"
 
 _LARGEST_CODE = 127
 _LARGEST_SUM = 2**31 - 1
-_SMALLEST = np.finfo(np.float32).tiny
+_SMALLEST = float(np.finfo(np.float32).tiny)
 
 # The products of so many rows with a batch of queries stay in the cache until they are compared.
 _BLOCK_ROWS = 4096
@@ -167,13 +167,14 @@ class CodedQueries(NamedTuple):
         units = np.abs(queries).max(axis=1) / np.float32(largest)
         # Below the normal range a unit is too rough; a query that small is left out as a whole.
         units[units < _SMALLEST] = 0
-        exact = queries.astype(np.float64)
+        terms = _error_terms(width, largest_norm)
         steps = units.astype(np.float64)[:, np.newaxis]
-        rounded = np.rint(exact / np.maximum(steps, _SMALLEST))
-        norms = np.ones((len(queries), 3))
-        norms[:, 1], norms[:, 2] = _norms(exact), _norms(exact - rounded * steps)
-        errors = _rounded_up(norms @ _error_terms(width, largest_norm)).T
-        return cls(rounded.astype(np.int8), units, *errors)
+        exact = np.empty((2, *queries.shape))
+        exact[0] = queries
+        rounded = np.rint(exact[0] / np.maximum(steps, _SMALLEST))
+        np.subtract(queries, rounded * steps, out=exact[1])
+        errors = _norms(exact).T @ terms[1:] + terms[0]
+        return cls(rounded.astype(np.int8), units, *_rounded_up(errors).T)
 
 
 class Bounds(NamedTuple):
@@ -223,17 +224,17 @@ class CodedRuns:
     def bounds(self, asked: CodedQueries) -> Bounds:
         """Return the bounds of the best products."""
         if len(asked.units) == 1:
-            products = self._codes.products(asked.integers[0])
-            largest = self._largest_of_runs(products)[np.newaxis]
-            held = products[:, np.newaxis]
+            of_rows = self._codes.products(asked.integers[0])
+            largest = self._largest_of_runs(of_rows)[np.newaxis]
+            products: NDArray[np.float32] | None = of_rows[:, np.newaxis]
         else:
-            largest, held = self._products(asked.integers)
+            largest, products = self._products(asked.integers)
         largest *= asked.units[:, np.newaxis]
         margins = self._errors * asked.per_error[:, np.newaxis]
         margins += asked.constant[:, np.newaxis]
         lower = largest - margins
         largest += margins
-        return Bounds(self._as_given(lower), self._as_given(largest), held)
+        return Bounds(self._as_given(lower), self._as_given(largest), products)
 
     def upper_bounds(
         self,
@@ -368,9 +369,9 @@ def _block_of(begins: Indices, ends: Indices, start: int, first: int) -> _Block:
 
 @lru_cache(maxsize=64)
 def _error_terms(width: int, largest_norm: float) -> NDArray[np.float64]:
-    """Return what ``CodedQueries`` has of errors for each of 1, a query's norm and what is left out.
+    """Return the errors of products for each of 1, a query's norm and that of what is left out.
 
-    Shape (3, 3); the columns are those of ``per_error``, ``constant`` and ``rounding``.
+    Shape (3, 3); the columns are ``per_error``, ``constant`` and ``rounding`` of `CodedQueries`.
     """
     # Eight roundings to float32, of which one is that of the exact product.
     share, rest = 1 + 2.0**-20, (1 + 2.0**-20) * 2.0**-20 * largest_norm
@@ -389,7 +390,7 @@ def _error_terms(width: int, largest_norm: float) -> NDArray[np.float64]:
 
 
 def _norms(rows: NDArray[np.float64]) -> NDArray[np.float64]:
-    norms: NDArray[np.float64] = np.sqrt(np.einsum("ij,ij->i", rows, rows))
+    norms: NDArray[np.float64] = np.sqrt(np.einsum("...j,...j->...", rows, rows))
     return norms
 
 

@@ -10,7 +10,14 @@ Indices = NDArray[np.int64]
 
 def ranges(begins: Indices, ends: Indices) -> Indices:
     """Return the numbers of each range from begin to end, one range after the other."""
+    return ranges_with_owners(begins, ends)[0]
+
+
+def ranges_with_owners(begins: Indices, ends: Indices) -> tuple[Indices, Indices]:
+    """Return the numbers of each range, one range after the other, and which range each is of."""
     counts = ends - begins
-    before = np.cumsum(counts) - counts
-    numbers: Indices = np.arange(counts.sum()) + np.repeat(begins - before, counts)
-    return numbers
+    owners = np.repeat(np.arange(len(counts)), counts)
+    shifts = ends - np.cumsum(counts)
+    numbers: Indices = shifts[owners]
+    numbers += np.arange(len(owners))
+    return numbers, owners

@@ -25,13 +25,15 @@ Floats = TypeVar("Floats", np.float32, np.float64)
 BLOCK_ROWS = 8192
 """Rows handled at a time, so that what is computed beside them stays a few megabytes."""
 
-CACHED_ROWS = 256
+CACHED_ROWS = 64
 """Rows that stay in the cache, with what is computed of them, until they are added up."""
 
 # The k-th largest value is sought among the largest values of groups of at most _GROUP, of which
 # there are _LEAST_GROUPS * k or more, so that two of the k largest are seldom in one group.
 _GROUP = 16
 _LEAST_GROUPS = 8
+# So many values are searched as they are in less time.
+_FEW = 2048
 
 _LARGEST = {"float32": LARGEST_VALUE, "float16": 65504.0}
 
@@ -70,9 +72,11 @@ def check_vectors(
             f"{name} have {array.shape[1]} values each, where {width} are expected. "
             "Use one embedding model for everything in an index."
         )
-    # A float64 beyond the float32 range becomes infinite, which the next check reports.
-    with np.errstate(over="ignore"):
-        checked = np.ascontiguousarray(array, dtype=np.float32)
+    if array.dtype != np.float32:
+        # A float64 beyond the float32 range becomes infinite, which the next check reports.
+        with np.errstate(over="ignore"):
+            array = array.astype(np.float32)
+    checked = np.ascontiguousarray(array)
     check_magnitude(checked, name, "float32")
     return checked
 
@@ -184,7 +188,8 @@ def rough_inner_products(
     """
     products = np.empty(len(rows), np.float32)
     for query, part in blocks_by_query(query_of_row, len(queries)):
-        products[part] = vectors[rows[part]].astype(np.float32, copy=False) @ queries[query]
+        block = vectors.take(rows[part], axis=0)
+        products[part] = block.astype(np.float32, copy=False) @ queries[query]
     return products
 
 
@@ -202,13 +207,16 @@ def exact_inner_products(
     Args:
         vectors: shape (vectors, width).
         rows: the numbers of the vectors.
-        query: shape (width,), or with ``query_of_row`` shape (queries, width).
+        query: shape (width,) or (1, width), or with ``query_of_row`` shape (queries, width).
         query_of_row: the number of the query of each row; None where there is one query.
     """
-    products = np.empty(len(rows), dtype=np.float32)
+    products = np.empty(len(rows), np.float32)
+    asked = query.astype(np.float64)
+    room = np.empty((min(len(rows), CACHED_ROWS), vectors.shape[1]))
     for part in blocks(len(rows), size=CACHED_ROWS):
-        asked = query if query_of_row is None else query[query_of_row[part]]
-        block = np.multiply(vectors[rows[part]], asked, dtype=np.float64)
+        block = room[: part.stop - part.start]
+        block[:] = vectors.take(rows[part], axis=0)
+        block *= asked if query_of_row is None else asked.take(query_of_row[part], axis=0)
         products[part] = block.sum(axis=1)
     # Adding zero turns the negative zeros of rounding into ordinary ones.
     return products + np.float32(0)
@@ -223,7 +231,7 @@ def nearly_largest(values: NDArray[Floats], k: int) -> NDArray[Floats]:
     """
     rows, columns = values.shape
     group = min(_GROUP, columns // (_LEAST_GROUPS * k))
-    if group > 1:
+    if group > 1 and values.size > _FEW:
         # Of k groups of columns the largest values are k values.
         size = columns // group
         values = values[:, : size * group].reshape(rows, group, size).max(axis=1)

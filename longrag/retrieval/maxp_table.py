@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from longrag.indexing.codes import CodedRuns, Codes
-from longrag.indexing.runs import ranges
+from longrag.indexing.runs import ranges, ranges_with_owners
 
 
 @dataclass(frozen=True)
@@ -68,6 +68,26 @@ class Table:
         units[self.chunks[self.rows]] = self.unit_of_row if len(units) else 0
         units.flags.writeable = False
         return units
+
+    def by_unit(self, of_runs: NDArray[np.float32]) -> NDArray[np.float32]:
+        """Return the largest value of each unit's runs; shape (queries, units)."""
+        if len(self.units) == len(self.begins):
+            return of_runs
+        return np.maximum.reduceat(of_runs, self.firsts[:-1], axis=1)
+
+    def rows_of_units(
+        self, units: NDArray[np.int64]
+    ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """Return the rows of units, one after the other, and of which of these units each is.
+
+        Args:
+            units: their places in ``units``.
+        """
+        if len(self.units) == len(self.begins):
+            return ranges_with_owners(self.begins[units], self.ends[units])
+        runs, owners = ranges_with_owners(self.firsts[units], self.firsts[units + 1])
+        rows, at = ranges_with_owners(self.begins[runs], self.ends[runs])
+        return rows, owners[at]
 
     def packed(self) -> Table:
         """Return the table with its rows in the order of its runs, and no others."""

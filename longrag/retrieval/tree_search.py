@@ -139,7 +139,8 @@ class TreeScorer:
             asked = CodedQueries.of(direction[np.newaxis].astype(np.float32), 1.0)
             every = len(rows) == len(self.tree)
             runs = self._coded if every else CodedRuns(self._codes, rows, rows + 1)
-            return runs.bounds(asked).upper[0]
+            bounds: NDArray[np.float32] = runs.bounds(asked).upper[0]
+            return bounds
 
         return NodeScores(self.tree, exact, upper)
 

@@ -1,13 +1,15 @@
 """What holds for every MaxP index: brute force, independence of batches, of history and of disk."""
 
 import numpy as np
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
+from longrag.indexing import codes
 from longrag.indexing.codes import CodedQueries, CodedRuns, Codes
 from longrag.indexing.vectors import exact_inner_products, largest_norm, rough_inner_products
-from longrag.retrieval import MaxPIndex
+from longrag.retrieval import MaxPIndex, maxp_search
 
 # Small integers make exact ties; the others make scores that differ in their last bits alone.
 ELEMENTS = [
@@ -65,10 +67,17 @@ def assert_same(one, other):
 
 
 @settings(max_examples=300)
-@given(corpora(), st.integers(1, 15), st.sampled_from(["float32", "float16"]))
-def test_the_answer_is_that_of_brute_force(corpus, k, storage):
+@given(corpora(), st.integers(1, 15), st.sampled_from(["float32", "float16"]), st.booleans())
+def test_the_answer_is_that_of_brute_force(corpus, k, storage, large):
     vectors, units, queries = corpus
-    answer = MaxPIndex(vectors, units, storage=storage).search(queries, k)
+    index = MaxPIndex(vectors, units, storage=storage)
+    with pytest.MonkeyPatch.context() as patched:
+        if large:
+            # What is done where much is left to score, and products are too many to be kept.
+            patched.setattr(maxp_search, "_MANY_PAIRS", 0)
+            patched.setattr(maxp_search, "_MANY_ROWS", 0)
+            patched.setattr(codes, "_HELD", 0)
+        answer = index.search(queries, k)
     stored = vectors.astype(storage).astype(np.float32)
     assert rows(answer) == brute_force(stored, units, queries, k)
     assert {part.shape for part in answer} == {(len(queries), min(k, len(set(units.tolist()))))}
