@@ -2,12 +2,13 @@
 
 import pytest
 
+from longrag.indexing.tree.clustering import _CLUSTERERS
 from longrag.indexing.tree.clustering import clusterer as by_name
 from tests.conformance.clusterers import ClustererSuite
 
 
 class TestOurs(ClustererSuite):
-    @pytest.fixture(params=["paper", "fast", "contiguous", "graph", "stable"])
+    @pytest.fixture(params=_CLUSTERERS)
     def clusterer(self, request):
         return by_name(request.param)
 
