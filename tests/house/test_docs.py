@@ -1,5 +1,6 @@
 """The manual is true: its code runs, its links lead somewhere, and its examples print."""
 
+import importlib
 import os
 import re
 import subprocess
@@ -61,6 +62,20 @@ def test_the_pages_on_use_hold_blocks_to_run():
     manuals = ("README.md", "docs/index.md", "docs/how-to/", "docs/concepts/")
     missing = [name for name, count in blocks.items() if count == 0 and name.startswith(manuals)]
     assert missing == ["docs/concepts/glossary.md"]
+
+
+# What describes a vector store is no component.
+KINDS = {"StoreKind", "register_store"}
+
+
+@pytest.mark.parametrize(
+    ("package", "page"),
+    [("llama_index_longrag", "llama-index.md"), ("langchain_longrag", "langchain.md")],
+)
+def test_the_page_of_a_framework_names_each_of_its_components(package, page):
+    told = (DOCS / "how-to" / page).read_text("utf-8")
+    names = importlib.import_module(package).__all__
+    assert {name for name in names if not re.search(rf"\b{name}\b", told)} == KINDS
 
 
 @pytest.mark.parametrize("page", PAGES, ids=names)

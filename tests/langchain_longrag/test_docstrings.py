@@ -14,7 +14,7 @@ from tests.langchain_longrag.refinement.test_compressors import WordWeigher
 _BLOCK = re.compile(r"^( *)```python\n(.*?)^\1```$", re.MULTILINE | re.DOTALL)
 
 # What describes a vector store, or names the settings of a chain, is no component.
-OTHERS = {"StoreKind", "register_store", "ReaderSettings", "RecipeSettings"}
+OTHERS = {"StoreKind", "register_store", "ReaderSettings"}
 COMPONENTS = sorted(set(langchain_longrag.__all__) - OTHERS)
 SCRIPT = " keyword: age of the weir << It was built in 1312. >>\nanswer: 1312"
 
