@@ -4,6 +4,7 @@ CONTRIBUTING.md has the files that a part of each kind touches.
 """
 
 import inspect
+import pkgutil
 import re
 
 import pytest
@@ -72,3 +73,26 @@ def test_the_pages_and_files_that_contributors_are_told_of_are_there():
     named = re.findall(r"`([\w.-]+/[\w./-]+)`", section)
     assert {f"docs/{page}" for page in PARTS} <= set(named)
     assert [name for name in named if not (ROOT / name).exists()] == []
+
+
+PAPERS = (ROOT / "docs" / "reference" / "papers.md").read_text("utf-8")
+ROWS = [
+    [cell.strip() for cell in line.strip("| ").split(" | ")]
+    for line in PAPERS.splitlines()
+    if line.startswith("| ") and "| core |" not in line
+]
+
+
+@pytest.mark.parametrize("row", ROWS, ids=[row[0] for row in ROWS])
+def test_what_a_paper_has_is_there_with_its_page_and_its_test(row):
+    core, *adapters = (re.findall(r"`([\w.]+)`", cell) for cell in row[1:4])
+    for name in core:
+        if name.startswith("longrag."):
+            assert pkgutil.resolve_name(name)
+    for package, names in zip((llama_index_longrag, langchain_longrag), adapters, strict=True):
+        classes = {name for name in names if name[0].isupper() or name.startswith("create_")}
+        # Both frameworks have a class for citations.
+        assert classes <= {*package.__all__, "CitationBlock", "Citation"}
+    (test,) = re.findall(r"`([\w/]+\.py)`", row[-1])
+    assert (ROOT / "tests" / test).is_file()
+    assert row[-2].startswith("[")
