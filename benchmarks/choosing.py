@@ -24,7 +24,7 @@ from statistics import NormalDist, fmean
 
 import numpy as np
 
-from longrag.evaluation.harness import Report, Result, Settings
+from longrag.evaluation.harness import PipelineSettings, Report, Result
 from longrag.evaluation.harness.choosing import MARGIN
 from longrag.evaluation.metrics import Estimate
 
@@ -51,7 +51,7 @@ def draw(shares: Sequence[float], count: int, random: np.random.Generator) -> li
             {"tokens": tokens, "measures": {"AR": float(one)}, "costs": {"prompt_tokens": 0}}
             for one in right.tolist()
         ]
-        results.append(Result("drawn", str(number), Settings(), rows, {}))
+        results.append(Result("drawn", str(number), PipelineSettings(), rows, {}))
     return results
 
 

@@ -31,7 +31,7 @@ from riches_figures import SEED, share
 
 from longrag.ingestion.sentences import split_sentences
 from longrag.prompts import QUOTED_ANSWER, fill, quote
-from longrag.quoting import Passage
+from longrag.quoting import QuotablePassage
 from longrag.quoting.reading import QuoteReading, QuoteSettings
 
 PARAGRAPHS: Final = 5
@@ -49,7 +49,7 @@ class Asked:
 
     question: str
     answers: tuple[str, ...]
-    passages: tuple[Passage, ...]
+    passages: tuple[QuotablePassage, ...]
     gold: tuple[tuple[int, str], ...]
 
 
@@ -62,7 +62,7 @@ def squad(data: Path) -> Iterator[Asked]:
         paragraphs = page["paragraphs"]
         first = max(0, min(number - 2, len(paragraphs) - PARAGRAPHS))
         read = [
-            Passage(f"{page['id']}#{i}", text, title=page["title"])
+            QuotablePassage(f"{page['id']}#{i}", text, title=page["title"])
             for i, text in enumerate(paragraphs[first : first + PARAGRAPHS], first)
         ]
         at, answer = row["answer_spans"][0]
@@ -90,7 +90,7 @@ def multi_hop(data: Path, name: str) -> Iterator[Asked]:
         held = any(row["answers"][0] in text for _, text in gold)
         if gold and (held or row["answers"][0].lower() in ("yes", "no")):
             passages = [
-                Passage(id_, text, title=pages[id_]["title"])
+                QuotablePassage(id_, text, title=pages[id_]["title"])
                 for id_, text in zip(read, texts, strict=True)
             ]
             yield Asked(row["question"], tuple(row["answers"]), tuple(passages), tuple(gold))

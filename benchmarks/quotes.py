@@ -24,7 +24,7 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from public_data import add_data_option, rows
 
-from longrag.quoting import Passage, check_quote
+from longrag.quoting import QuotablePassage, check_quote
 from longrag.quoting.nearest import align, vote
 from longrag.quoting.wording import read_wording
 from tests.quote_kinds import CHANGED, HARMLESS, KINDS, Pool, draw
@@ -72,7 +72,7 @@ def is_like(quote: str, texts: tuple[str, ...]) -> bool:
     if is_substring(quote, texts):
         return True
     words = read_wording(quote).words
-    for passage in (Passage("", text) for text in texts):
+    for passage in (QuotablePassage("", text) for text in texts):
         found = align(words, passage, vote(words, passage)[1])
         place = passage.source(found.first, found.last)
         own = passage.text[place.start : place.end]
@@ -104,7 +104,7 @@ def main() -> None:
         accepted = shown = 0
         seconds = 0.0
         for case in cases:
-            passages = [Passage(str(place), text) for place, text in enumerate(case.texts)]
+            passages = [QuotablePassage(str(place), text) for place, text in enumerate(case.texts)]
             for one in passages:
                 check_quote("The words of a passage are read once.", [one])  # not timed
             start = time.perf_counter()

@@ -15,7 +15,7 @@ from langchain_longrag.decoding.candidates import afind, find
 from longrag.decoding.candidates import Candidates, CandidatesFor
 from longrag.decoding.conversation import check_template
 from longrag.decoding.decoder import RichesDecoder
-from longrag.decoding.retrieving import retrieve
+from longrag.decoding.retrieving import retrieve_quoted
 from longrag.decoding.threads import in_thread
 from longrag.errors import InvalidParameterError
 from longrag.prompts import RICHES_SINGLE_HOP
@@ -108,5 +108,7 @@ class RichesRetriever(RichesComponent, BaseRetriever):
         candidates: Candidates | CandidatesFor | None,
     ) -> list[Document]:
         wanted = self.k if k is None else k
-        found = retrieve(decoder, query, k=wanted, template=self.prompt, candidates=candidates)
+        found = retrieve_quoted(
+            decoder, query, k=wanted, template=self.prompt, candidates=candidates
+        )
         return [self._corpus.to_document(one) for one in found]

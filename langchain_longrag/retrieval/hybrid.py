@@ -25,7 +25,7 @@ from langchain_longrag.retrieval.base_retrievers import Rows, WrappedRetriever
 from langchain_longrag.retrieval.keyword_sources import find_keyword_source
 from longrag.calls import Flow, Search, arun, ask, run
 from longrag.errors import InvalidParameterError
-from longrag.indexing.keywords import Tokenizer
+from longrag.indexing.keywords import WordTokenizer
 from longrag.indices.keyword_sources import CurrentKeywords, Keywords
 from longrag.recipes.runs import SearchBy
 from longrag.retrieval.filters import DocumentFilter, LruCache, MetadataFilter, both
@@ -98,7 +98,7 @@ class HybridRetriever(CheckedModel, BaseRetriever):
     alpha: SkipValidation[float | None] = None
     candidates: SkipValidation[int | None] = None
     search_kwargs: dict[str, Any] = Field(default_factory=dict)
-    keyword_tokenizer: SkipValidation[Tokenizer | None] = None
+    keyword_tokenizer: SkipValidation[WordTokenizer | None] = None
     other_retrievers: SkipValidation[Sequence[RetrieverLike]] = ()
     weights: SkipValidation[Sequence[float] | None] = None
     fusion: SkipValidation[FusionMethod] = "weighted"

@@ -15,7 +15,7 @@ from langchain_core.vectorstores import InMemoryVectorStore, VectorStore
 
 from langchain_longrag.bridge.documents import StoredUnits, from_result, to_core, units_of_documents
 from longrag.errors import InvalidDocumentError, InvalidParameterError
-from longrag.indexing.keywords import KeywordIndex, Tokenizer
+from longrag.indexing.keywords import KeywordIndex, WordTokenizer
 from longrag.indices.keyword_sources import (
     Keywords,
     KeywordSource,
@@ -65,7 +65,7 @@ class GivenDocuments:
         """Return the documents."""
         return self._documents
 
-    def read(self, state: Any, tokenizer: Tokenizer | None) -> Keywords[Document]:
+    def read(self, state: Any, tokenizer: WordTokenizer | None) -> Keywords[Document]:
         """Index the documents with their titles."""
         return _index_documents(state, tokenizer)
 
@@ -81,7 +81,7 @@ class GivenUnits:
         """Return the chunks and units."""
         return self._documents
 
-    def read(self, state: Any, tokenizer: Tokenizer | None) -> Keywords[Document]:
+    def read(self, state: Any, tokenizer: WordTokenizer | None) -> Keywords[Document]:
         """Index the chunks with their titles for their units."""
         stored = StoredUnits(self._unit_key)
         units, chunks = units_of_documents(state, stored, count_tokens)
@@ -107,7 +107,7 @@ class StoreInMemory:
         """Return the rows of the store."""
         return [(id_, row["text"], row["metadata"]) for id_, row in self._store.store.items()]
 
-    def read(self, state: Any, tokenizer: Tokenizer | None) -> Keywords[Document]:
+    def read(self, state: Any, tokenizer: WordTokenizer | None) -> Keywords[Document]:
         """Index the documents with their titles."""
         found = (Document(id=id_, page_content=t, metadata=m) for id_, t, m in state)
         kept = [one for one in found if self._passes is None or self._passes(one)]
@@ -115,7 +115,7 @@ class StoreInMemory:
 
 
 def _index_documents(
-    documents: Sequence[Document], tokenizer: Tokenizer | None
+    documents: Sequence[Document], tokenizer: WordTokenizer | None
 ) -> Keywords[Document]:
     converted = to_core(documents, "title")
     document_of = {one.id: document for one, document in zip(converted, documents, strict=True)}

@@ -41,7 +41,7 @@ from longrag.decoding.answers import prior_prompt
 from longrag.decoding.attribution import MAX_CITED
 from longrag.decoding.building import build_decoder
 from longrag.decoding.quote_candidates import CANDIDATE_K
-from longrag.decoding.retrieving import retrieve
+from longrag.decoding.retrieving import retrieve_quoted
 from longrag.decoding.threads import in_thread
 from longrag.errors import InvalidParameterError
 from longrag.explorer import explore_outputs
@@ -360,7 +360,7 @@ class RichesQueryEngine(BaseQueryEngine):
     ) -> list[NodeWithScore]:
         if self._request(question) is None:
             return []
-        found = retrieve(
+        found = retrieve_quoted(
             decoder, question, k=k, template=self._format_prompt(), candidates=candidates
         )
         return self._llm.source_nodes(found)

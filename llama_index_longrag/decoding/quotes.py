@@ -45,7 +45,7 @@ from llama_index_longrag.decoding.streams import (
 from longrag.errors import InvalidParameterError
 from longrag.generation import Delta, Generation
 from longrag.prompts import QUOTED_ANSWER, quote
-from longrag.quoting import Passage, QuoteIndex
+from longrag.quoting import QuotablePassage, QuoteIndex
 from longrag.quoting.fitting import TOLD_TOKENS, fit_passages
 from longrag.quoting.reading import QuoteReading, QuoteSettings
 from longrag.recipes.quotable import quotable
@@ -189,7 +189,7 @@ class QuoteSynthesizer(BaseSynthesizer):
         **slots: Any,
     ) -> _Asked:
         passages = (
-            [Passage(f"source {place}", str(text)) for place, text in enumerate(texts, 1)]
+            [QuotablePassage(f"source {place}", str(text)) for place, text in enumerate(texts, 1)]
             if sources is None
             else quotable(to_passages(sources))
         )

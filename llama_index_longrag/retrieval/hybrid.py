@@ -20,7 +20,7 @@ from llama_index_longrag.bridge.store_queries import combine_filters
 from llama_index_longrag.retrieval.keyword_sources import find_keyword_source
 from longrag.calls import Flow, Search, arun, ask, run
 from longrag.errors import InvalidParameterError
-from longrag.indexing.keywords import Tokenizer
+from longrag.indexing.keywords import WordTokenizer
 from longrag.indices.keyword_sources import CurrentKeywords, Keywords
 from longrag.recipes.runs import SearchBy
 from longrag.retrieval.filters import DocumentFilter, LruCache
@@ -83,7 +83,7 @@ class HybridRetriever(BaseRetriever):
         alpha: float | None = None,
         similarity_top_k: int = 4,
         candidates: int | None = None,
-        keyword_tokenizer: Tokenizer | None = None,
+        keyword_tokenizer: WordTokenizer | None = None,
         other_retrievers: Sequence[BaseRetriever] = (),
         weights: Sequence[float] | None = None,
         fusion: FusionMethod = "weighted",

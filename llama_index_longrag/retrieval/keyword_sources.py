@@ -18,7 +18,7 @@ from llama_index.core.vector_stores.utils import build_metadata_filter_fn
 from llama_index_longrag.bridge.nodes import holds_chunks, unit_of, units_of_nodes
 from llama_index_longrag.bridge.stores import StoredUnits
 from longrag.errors import InvalidParameterError
-from longrag.indexing.keywords import KeywordIndex, Tokenizer
+from longrag.indexing.keywords import KeywordIndex, WordTokenizer
 from longrag.indices.keyword_sources import (
     Keywords,
     KeywordSource,
@@ -96,7 +96,7 @@ class NodeSource:
             return self._nodes
         return list(self._index.index_struct.nodes_dict.values()) if self._index else []
 
-    def read(self, state: Any, tokenizer: Tokenizer | None) -> Keywords[NodeWithScore]:
+    def read(self, state: Any, tokenizer: WordTokenizer | None) -> Keywords[NodeWithScore]:
         """Index the nodes as they are embedded, with their metadata."""
         nodes = {node.node_id: node for node in self.passing_nodes(state)}
         texts = [node.get_content(metadata_mode=MetadataMode.EMBED) for node in nodes.values()]
@@ -143,7 +143,7 @@ class StoredUnitSource(NodeSource):
         self._unit_key = unit_key
         self._make_unit = make_unit
 
-    def read(self, state: Any, tokenizer: Tokenizer | None) -> Keywords[NodeWithScore]:
+    def read(self, state: Any, tokenizer: WordTokenizer | None) -> Keywords[NodeWithScore]:
         """Index the chunks, as they are embedded, for their units."""
         nodes = self._with_units(self.passing_nodes(state))
         units, chunks, leaves = units_of_nodes(nodes, self._unit_key, count_tokens)

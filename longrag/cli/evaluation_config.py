@@ -14,7 +14,7 @@ from longrag.errors import InvalidParameterError
 from longrag.evaluation.datasets import Dataset, read_beir, read_folder, read_prepared, read_release
 from longrag.evaluation.datasets.files import read_questions
 from longrag.evaluation.datasets.made import make_questions, write_questions
-from longrag.evaluation.harness import Pipeline, Settings, with_controls
+from longrag.evaluation.harness import Pipeline, PipelineSettings, with_controls
 from longrag.evaluation.harness.choosing import MARGIN
 from longrag.evaluation.harness.evaluating import check_extras, possible_pipelines
 from longrag.evaluation.harness.metering import Generator
@@ -271,7 +271,7 @@ def _pipeline(entry: Any, default: Mapping[str, Any]) -> Pipeline:
     if "import" in given:
         return Pipeline(
             name,
-            change(Settings(), changes),
+            change(PipelineSettings(), changes),
             import_object("import", given["import"]),
             dict(given.get("options", {})),
             given.get("doc_id_key"),

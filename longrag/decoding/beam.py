@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from operator import itemgetter
 
 from longrag.decoding.constraint import Constraint
-from longrag.decoding.search import Hypothesis, Questions, Search, certain
+from longrag.decoding.search import Hypothesis, Questions, SpanSearch, certain
 
 
 def beam(
@@ -18,7 +18,7 @@ def beam(
     adaptive: bool,
     max_new_tokens: int,
     n_best: int = 1,
-) -> Search:
+) -> SpanSearch:
     """Search for the most probable outputs, and return those that ended, best first.
 
     Probabilities are not renormalised (RICHES, Equation 2), so a total only falls, and the search

@@ -18,7 +18,7 @@ from longrag.decoding.constraint import Constraint
 from longrag.decoding.likelihood import Likelihood, Tokens
 from longrag.decoding.place import Inside
 from longrag.decoding.relevance import relevance, standard
-from longrag.decoding.search import MAX_RIVALS, Hypothesis, Step
+from longrag.decoding.search import MAX_RIVALS, Hypothesis, SearchStep
 from longrag.errors import InvalidParameterError
 from longrag.indexing import KeyIndex
 from longrag.models.language_model import Next, Scores
@@ -205,7 +205,7 @@ def split_candidates(candidates: Candidates) -> tuple[list[str], dict[str, float
 
 def rank_keys(
     constraint: Constraint, start: Hypothesis, ranking: Ranking, *, prompt: int, length: int
-) -> Generator[Step, Sequence[Scores], Hypothesis | None]:
+) -> Generator[SearchStep, Sequence[Scores], Hypothesis | None]:
     """Return a hypothesis whose open span is closed with the best key of the index.
 
     Every key that may be the best is scored to its end, so the span is proved: no other key has a
@@ -267,12 +267,14 @@ def _score(
     prompt: int,
     before: tuple[int, ...],
     keys: Sequence[tuple[int, ...]],
-) -> Generator[Step, Sequence[Scores], dict[tuple[int, ...], tuple[tuple[int, ...], list[float]]]]:
+) -> Generator[
+    SearchStep, Sequence[Scores], dict[tuple[int, ...], tuple[tuple[int, ...], list[float]]]
+]:
     """Return for each key its tokens with the best closing, and their log-probabilities."""
     asked = [one for key in keys for one in _questions(constraint, prompt, before, key)]
     answers: list[Scores] = []
     for first in range(0, len(asked), _ROWS):
-        step = Step(asked[first : first + _ROWS], start, len(start.tokens))
+        step = SearchStep(asked[first : first + _ROWS], start, len(start.tokens))
         answers += yield step
     found, done = {}, 0
     for key in keys:

@@ -7,7 +7,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
-from longrag.decoding.search import Hypothesis, Search, Step
+from longrag.decoding.search import Hypothesis, SearchStep, SpanSearch
 from longrag.errors import GenerationError
 from longrag.models.language_model import LanguageModel, Scores
 
@@ -32,9 +32,9 @@ class SearchOutcome:
 def drive(
     model: LanguageModel,
     prompts: Sequence[Sequence[int]],
-    searches: Sequence[Search],
+    searches: Sequence[SpanSearch],
     stopped: Stopped = never,
-) -> Generator[list[Step], None, list[SearchOutcome]]:
+) -> Generator[list[SearchStep], None, list[SearchOutcome]]:
     """Run one search for each prompt, yielding their steps before each call of the model.
 
     One call answers the questions of all searches that are not over. Closing the generator ends
@@ -44,7 +44,7 @@ def drive(
         GenerationError: it was ``stopped`` before the searches were over, or the model failed.
     """
     outcomes = [SearchOutcome() for _ in searches]
-    waiting: dict[int, Step] = {}
+    waiting: dict[int, SearchStep] = {}
 
     def go_on(number: int, answers: Sequence[Scores] | None) -> None:
         try:
@@ -77,7 +77,7 @@ def drive(
     return outcomes
 
 
-def finish(run: Generator[list[Step], None, list[SearchOutcome]]) -> list[SearchOutcome]:
+def finish(run: Generator[list[SearchStep], None, list[SearchOutcome]]) -> list[SearchOutcome]:
     """Run to the end and return the outcomes."""
     while True:
         try:

@@ -15,14 +15,14 @@ from typing import Final, TypeAlias, TypeVar
 
 from longrag.decoding.candidates import Ranking, rank_keys
 from longrag.decoding.constraint import Constraint
-from longrag.decoding.search import Hypothesis, Questions, Search, Step
+from longrag.decoding.search import Hypothesis, Questions, SearchStep, SpanSearch
 from longrag.indexing.key_index.index import KeyState
 from longrag.models.language_model import Scores
 
 _ALL: Final = sys.maxsize
 
 T = TypeVar("T")
-_Asking: TypeAlias = Generator[Step, Sequence[Scores], T]
+_Asking: TypeAlias = Generator[SearchStep, Sequence[Scores], T]
 
 
 Opened: TypeAlias = Callable[[Hypothesis], tuple[Constraint, Ranking | None]]
@@ -38,7 +38,7 @@ def exact(
     max_new_tokens: int,
     max_rows: int,
     opened: Opened,
-) -> Search:
+) -> SpanSearch:
     """Write free text greedily, and in each span the best key there is.
 
     If ``opened`` returns a ranking, a span's keys are scored one by one; otherwise the most

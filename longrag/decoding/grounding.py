@@ -14,7 +14,7 @@ from typing import Final
 import numpy as np
 
 from longrag.decoding.place import Closed
-from longrag.decoding.search import Hypothesis, Search, Step
+from longrag.decoding.search import Hypothesis, SearchStep, SpanSearch
 from longrag.models.language_model import Next, Scores
 
 MIN_GAIN: Final = 5.0
@@ -23,8 +23,8 @@ NQ-open's dev half, with SmolLM2-135M-Instruct (``benchmarks/riches_weights.py``
 
 
 def grounded(
-    search: Search, *, prior_prompt: int, min_gain: float = MIN_GAIN, every_quote: bool = False
-) -> Search:
+    search: SpanSearch, *, prior_prompt: int, min_gain: float = MIN_GAIN, every_quote: bool = False
+) -> SpanSearch:
     """Run a search and keep only its outputs with an accepted quote.
 
     Nothing is certain before the first quote is closed and accepted. A first quote is accepted if
@@ -55,7 +55,7 @@ def grounded(
     return quoted or [found[0]._replace(reason="no_quote")]
 
 
-def _certain_quote(step: Step) -> Closed | None:
+def _certain_quote(step: SearchStep) -> Closed | None:
     """Return the first span of a search's outcome; None while it may still change."""
     settled = step.leader.place.settled
     return settled[0] if settled and settled[0].closed <= step.certain else None
@@ -69,14 +69,16 @@ class _Check:
         self._every_quote = every_quote
         self._known: dict[tuple[int, ...], float] = {}
 
-    def accepts(self, own: Hypothesis, first: Closed) -> Generator[Step, Sequence[Scores], bool]:
+    def accepts(
+        self, own: Hypothesis, first: Closed
+    ) -> Generator[SearchStep, Sequence[Scores], bool]:
         """Tell whether a first quote is more probable than its prior by ``min_gain``."""
         if not self._every_quote and first.start not in own.opened:
             return True
         tokens = own.tokens[first.start : first.closed]
         if tokens not in self._known:
             asked = questions(self._prior_prompt, tokens)
-            answers = yield Step(asked, own, 0)
+            answers = yield SearchStep(asked, own, 0)
             self._known[tokens] = total(answers)
         before = own.totals[first.start - 1]
         return own.totals[first.closed - 1] - before > self._known[tokens] + self._min_gain

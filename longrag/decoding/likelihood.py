@@ -13,7 +13,7 @@ from typing import Final, TypeAlias
 
 import numpy as np
 
-from longrag.decoding.search import Hypothesis, Step
+from longrag.decoding.search import Hypothesis, SearchStep
 from longrag.models.language_model import LanguageModel, Next, Scores, TokenArray
 
 Tokens: TypeAlias = tuple[int, ...]
@@ -68,7 +68,7 @@ class Likelihood:
 
     def of_keys(
         self, start: Hypothesis, keys: Sequence[Tokens]
-    ) -> Generator[Step, Sequence[Scores], dict[Tokens, float]]:
+    ) -> Generator[SearchStep, Sequence[Scores], dict[Tokens, float]]:
         """Return the log-probability of the question after each key."""
         asked = [
             Next(self.prompt, (*self.rows[key], *self.question[:place]), 1, allowed=_only(token))
@@ -77,7 +77,7 @@ class Likelihood:
         ]
         logprobs: list[float] = []
         for first in range(0, len(asked), _ROWS):
-            answers = yield Step(asked[first : first + _ROWS], start, len(start.tokens))
+            answers = yield SearchStep(asked[first : first + _ROWS], start, len(start.tokens))
             logprobs += [float(answer.logprobs[0]) for answer in answers]
         sums = np.reshape(logprobs, (len(keys), len(self.question))).sum(axis=1)
         return dict(zip(keys, sums.tolist(), strict=True))

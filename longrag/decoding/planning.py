@@ -25,7 +25,7 @@ from longrag.decoding.driver import SearchOutcome, Stopped, drive
 from longrag.decoding.exact import Opened, best_keys, exact
 from longrag.decoding.grounding import grounded
 from longrag.decoding.likelihood import Likelihood
-from longrag.decoding.search import Hypothesis, Questions, Search, Step
+from longrag.decoding.search import Hypothesis, Questions, SearchStep, SpanSearch
 from longrag.decoding.writer import Writer
 from longrag.errors import InvalidParameterError
 from longrag.generation import Generation, Usage
@@ -77,12 +77,12 @@ class Task:
 
     constraints: list[Constraint]
     prompts: list[list[int]]
-    searches: list[Search]
+    searches: list[SpanSearch]
     writers: list[Writer]
 
     def run(
         self, model: LanguageModel, stopped: Stopped
-    ) -> Generator[list[Step], None, list[SearchOutcome]]:
+    ) -> Generator[list[SearchStep], None, list[SearchOutcome]]:
         """Run the searches, yielding their steps before each call of the model."""
         return drive(model, self.prompts, self.searches, stopped)
 
@@ -119,7 +119,7 @@ class Planner:
 
     def plan(
         self, wanted: SpanRequest, candidates: Candidates | CandidatesFor | None
-    ) -> tuple[Constraint, Search]:
+    ) -> tuple[Constraint, SpanSearch]:
         """Return the constraint of an output, and the search for it.
 
         Raises:
@@ -152,7 +152,7 @@ class Planner:
 
     def plan_keys(
         self, candidates: Candidates | None, *, wanted: int, length: int
-    ) -> tuple[Constraint, Search]:
+    ) -> tuple[Constraint, SpanSearch]:
         """Return the constraint inside a span, and the search for its most probable keys."""
         constraint = self.constraint(())
         if candidates is not None:
@@ -182,7 +182,7 @@ class Planner:
 
     def _search(
         self, wanted: SpanRequest, constraint: Constraint, opened: Opened | None, *, exactly: bool
-    ) -> Search:
+    ) -> SpanSearch:
         own = self.settings
         end_ids = frozenset(self._language_model.end_ids)
         if exactly:
@@ -263,13 +263,15 @@ class Planner:
         return f"{wanted.query} {thought}".strip()
 
 
-def _quote_nothing(constraint: Constraint) -> Search:
+def _quote_nothing(constraint: Constraint) -> SpanSearch:
     """Search where there is nothing to quote: ask no model."""
     yield from ()
     return [Hypothesis((), (), constraint.start(), "no_quote")]
 
 
-def iterate_found(run: Generator[list[Step], None, list[SearchOutcome]]) -> Iterator[Hypothesis]:
+def iterate_found(
+    run: Generator[list[SearchStep], None, list[SearchOutcome]],
+) -> Iterator[Hypothesis]:
     """Yield the hypotheses of a search as soon as they are found, each once."""
     count = 0
     try:

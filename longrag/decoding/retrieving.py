@@ -21,7 +21,7 @@ class Retrieved(NamedTuple):
     span: RetrievedSpan
 
 
-def retrieve(
+def retrieve_quoted(
     decoder: RichesDecoder,
     question: str,
     *,

@@ -63,7 +63,7 @@ class Hypothesis(NamedTuple):
         return self._replace(totals=totals, reason="stop")
 
 
-class Step(NamedTuple):
+class SearchStep(NamedTuple):
     """The questions of one step, and what is certain before they are answered.
 
     Every outcome of the search begins with the first ``certain`` tokens of ``leader``. ``found``
@@ -76,7 +76,7 @@ class Step(NamedTuple):
     found: tuple[Hypothesis, ...] = ()
 
 
-Search: TypeAlias = Generator[Step, Sequence[Scores], list[Hypothesis]]
+SpanSearch: TypeAlias = Generator[SearchStep, Sequence[Scores], list[Hypothesis]]
 
 
 @dataclass(slots=True)
@@ -117,16 +117,16 @@ class Questions:
 
     def ask(
         self, leader: Hypothesis, known: int, found: tuple[Hypothesis, ...] = ()
-    ) -> Generator[Step, Sequence[Scores], None]:
+    ) -> Generator[SearchStep, Sequence[Scores], None]:
         """Ask the questions that ``about`` noted, then those about opening markers that are due.
 
         Args:
             leader: begins with the ``known`` tokens that are certain.
-            known: see ``Step``.
-            found: see ``Step``.
+            known: see ``SearchStep``.
+            found: see ``SearchStep``.
         """
         while self._open:
-            answers = yield Step([link.asked for link in self._open], leader, known, found)
+            answers = yield SearchStep([link.asked for link in self._open], leader, known, found)
             for link, answer in zip(self._open, answers, strict=True):
                 link.answer = answer
             self._open.clear()

@@ -8,7 +8,7 @@ from itertools import islice
 
 from longrag.decoding.attribution import sources, written
 from longrag.decoding.constraint import Constraint
-from longrag.decoding.search import Hypothesis, Step
+from longrag.decoding.search import Hypothesis, SearchStep
 from longrag.decoding.transcript import Transcript, cut, held_back, transcribe
 from longrag.generation import Delta, Generation, RetrievedSpan, Usage
 from longrag.models.tokenizer import Tokenizer
@@ -86,7 +86,7 @@ class Stream:
         self._place = constraint.start()
         self._count = self._shown = self._spans = 0
 
-    def upto(self, step: Step) -> Iterator[Delta]:
+    def upto(self, step: SearchStep) -> Iterator[Delta]:
         """Yield what became certain with a step; one empty piece if nothing did."""
         if step.certain == self._count:
             yield Delta("")

@@ -8,7 +8,7 @@ from typing import Literal, NamedTuple, Protocol, TypeAlias
 from longrag.errors import InvalidParameterError, MissingExtraError
 from longrag.evaluation.text_metrics import check_answers, check_text, words
 
-Tokenizer: TypeAlias = Callable[[str], Sequence[str]]
+OverlapTokenizer: TypeAlias = Callable[[str], Sequence[str]]
 """Splits a text into the tokens that are compared."""
 
 
@@ -34,7 +34,9 @@ class WordNet(Protocol):
         """Return the sets of synonyms a word is in."""
 
 
-def rouge_l(prediction: str, references: Sequence[str], *, tokenizer: Tokenizer = words) -> RougeL:
+def rouge_l(
+    prediction: str, references: Sequence[str], *, tokenizer: OverlapTokenizer = words
+) -> RougeL:
     """Score a text by the longest common subsequence of tokens with a reference (Lin 2004).
 
     Of several references the one with the largest F-measure counts, as in Google's ``rouge-score``;
@@ -94,7 +96,7 @@ def meteor(
     prediction: str,
     references: Sequence[str],
     *,
-    tokenizer: Tokenizer = words,
+    tokenizer: OverlapTokenizer = words,
     wordnet: WordNet | Literal["auto"] | None = "auto",
 ) -> Meteor:
     """Score a text by aligned words, with a penalty for broken order (Banerjee and Lavie 2005).

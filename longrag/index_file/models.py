@@ -26,7 +26,7 @@ from longrag.models.language_model import LanguageModel
 from longrag.models.minilm.embedder import MiniLmEmbedder
 from longrag.models.minilm.weights import Weights, installed_weights
 from longrag.models.plain_failures import failure_line, one_line, secrets_of
-from longrag.models.text_model import Show, TextModel, Usage
+from longrag.models.text_model import ModelUsage, Show, TextModel
 from longrag.models.tokens import count_tokens
 
 LSA: Final = "lsa"
@@ -126,7 +126,7 @@ class ImportedModel(TextModel):
                 kind=classify(error),
             ) from error
         text = _text_of(reply)
-        self._count(Usage(1, count_tokens(prompt), count_tokens(text), estimated=True))
+        self._count(ModelUsage(1, count_tokens(prompt), count_tokens(text), estimated=True))
         show(text)
         return text
 

@@ -25,7 +25,7 @@ from longrag.types import Chunk, Document, LongUnit, Member, RetrievedNode, Retr
 if TYPE_CHECKING:
     from longrag.indices.tree import TreeIndex
 
-Source: TypeAlias = Literal["units", "tree", "both", "evidence"]
+ReadSource: TypeAlias = Literal["units", "tree", "both", "evidence"]
 """What is searched: long units, the tree, half a budget of each, or single passages (evidence)."""
 
 _TITLE: Final = "Summary of {count} pages"
@@ -178,7 +178,7 @@ class IndexFile:
         self,
         question: str,
         *,
-        source: Source | None = None,
+        source: ReadSource | None = None,
         token_budget: int | None = 8000,
         k: int = 8,
     ) -> list[SearchHit]:
@@ -200,8 +200,10 @@ class IndexFile:
         check_k(k)
         if source is None:
             source = "units" if self.catalog.units else "tree"
-        if source not in get_args(Source):
-            raise InvalidParameterError("source", source, f"one of {', '.join(get_args(Source))}")
+        if source not in get_args(ReadSource):
+            raise InvalidParameterError(
+                "source", source, f"one of {', '.join(get_args(ReadSource))}"
+            )
         if source in ("units", "evidence"):
             return self._units(question, token_budget, k, source)
         if source == "tree":
@@ -279,7 +281,7 @@ class IndexFile:
         return self._opened[name]
 
     def _units(
-        self, question: str, token_budget: int | None, k: int, source: Source
+        self, question: str, token_budget: int | None, k: int, source: ReadSource
     ) -> list[SearchHit]:
         units = self.units
         view = units.view()

@@ -22,7 +22,7 @@ from longrag.indexing.storage import load_arrays, save_arrays
 from longrag.indexing.vectors import nearly_largest
 from longrag.models.words import terms
 
-Tokenizer: TypeAlias = Callable[[str], Iterable[str]]
+WordTokenizer: TypeAlias = Callable[[str], Iterable[str]]
 """Gives the words of a text or a query in the form in which they are compared."""
 
 Arrays: TypeAlias = dict[str, NDArray[Any]]
@@ -54,7 +54,11 @@ class KeywordIndex:
     """
 
     def __init__(
-        self, ids: Sequence[str], vocabulary: Sequence[str], arrays: Arrays, tokenizer: Tokenizer
+        self,
+        ids: Sequence[str],
+        vocabulary: Sequence[str],
+        arrays: Arrays,
+        tokenizer: WordTokenizer,
     ) -> None:
         self.ids = tuple(ids)
         self._arrays = arrays
@@ -64,7 +68,7 @@ class KeywordIndex:
 
     @classmethod
     def build(
-        cls, ids: Sequence[str], texts: Sequence[str], *, tokenizer: Tokenizer | None = None
+        cls, ids: Sequence[str], texts: Sequence[str], *, tokenizer: WordTokenizer | None = None
     ) -> KeywordIndex:
         """Index texts.
 
@@ -181,7 +185,11 @@ class KeywordIndex:
 
     @classmethod
     def load(
-        cls, path: str | os.PathLike[str], *, tokenizer: Tokenizer | None = None, mmap: bool = True
+        cls,
+        path: str | os.PathLike[str],
+        *,
+        tokenizer: WordTokenizer | None = None,
+        mmap: bool = True,
     ) -> KeywordIndex:
         """Read an index that ``save`` wrote; bm25s is not needed for it.
 
@@ -322,7 +330,7 @@ def _index(bm25: Any, numbers: list[list[int]], vocabulary: dict[str, int]) -> A
     }
 
 
-def _cut(tokenizer: Tokenizer, text: str) -> Iterator[str]:
+def _cut(tokenizer: WordTokenizer, text: str) -> Iterator[str]:
     cut = tokenizer(text)
     if isinstance(cut, str) or not isinstance(cut, Iterable):
         raise InvalidParameterError("tokenizer", cut, "a callable that gives a list of words")

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeAlias, TypeVar, runtime_checkable
 
 from longrag.errors import InvalidParameterError
-from longrag.indexing.keywords import KeywordIndex, Tokenizer, UnitKeywords
+from longrag.indexing.keywords import KeywordIndex, UnitKeywords, WordTokenizer
 from longrag.indices.corpus_state import CorpusView
 from longrag.ingestion.units import embedding_text, titled_text
 from longrag.retrieval.assembly import align_chunk
@@ -52,7 +52,7 @@ class KeywordSource(Protocol[Result]):
     def state(self) -> object:
         """Return another object, or an unequal list or view, after the texts have changed."""
 
-    def read(self, state: Any, tokenizer: Tokenizer | None) -> Keywords[Result]:
+    def read(self, state: Any, tokenizer: WordTokenizer | None) -> Keywords[Result]:
         """Index the words of the present texts."""
 
 
@@ -82,7 +82,7 @@ class CurrentKeywords(Generic[Result]):
     def __init__(
         self,
         source: KeywordSource[Result],
-        tokenizer: Tokenizer | None,
+        tokenizer: WordTokenizer | None,
         known: tuple[object, Keywords[Result]] | None = None,
     ) -> None:
         self._source = source
@@ -135,7 +135,7 @@ class UnitSource(Generic[Result]):
         """Return what may be seen of the corpus."""
         return self._current()
 
-    def read(self, state: Any, tokenizer: Tokenizer | None) -> Keywords[Result]:
+    def read(self, state: Any, tokenizer: WordTokenizer | None) -> Keywords[Result]:
         """Index the chunks with their titles for their units."""
         texts = [embedding_text(chunk) for chunk in state.chunks]
         return index_units(
@@ -172,7 +172,7 @@ class TreeSource(Generic[Result]):
         """Return the tree, with what makes results of it."""
         return _TreeState(*self._current())
 
-    def read(self, state: Any, tokenizer: Tokenizer | None) -> Keywords[Result]:
+    def read(self, state: Any, tokenizer: WordTokenizer | None) -> Keywords[Result]:
         """Index the texts of the nodes with their titles."""
         tree: Tree = state.tree
         make_node: Callable[[RetrievedNode], Result] = state.make_node
@@ -195,7 +195,7 @@ def index_units(
     chunks: Sequence[Chunk],
     texts: Sequence[str],
     make_unit: Callable[[RetrievedUnit], Result],
-    tokenizer: Tokenizer | None,
+    tokenizer: WordTokenizer | None,
 ) -> Keywords[Result]:
     """Index the texts of chunks for the units they belong to.
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from longrag import __version__
 from longrag.errors import LongragError, MissingExtraError
-from longrag.index_file.searching import IndexFile, Source
+from longrag.index_file.searching import IndexFile, ReadSource
 from longrag.mcp_server.tools import IndexTools
 
 if TYPE_CHECKING:
@@ -47,7 +47,7 @@ def create_server(index: IndexFile) -> MCPServer[Any]:
         return await answer(tools.overview)
 
     async def search(
-        question: str, token_budget: int = 4000, source: Source | None = None, k: int = 8
+        question: str, token_budget: int = 4000, source: ReadSource | None = None, k: int = 8
     ) -> dict[str, Any]:
         """Find texts that answer a question, best first, within a token budget.
 

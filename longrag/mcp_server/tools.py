@@ -8,7 +8,7 @@ from typing import Any, Final, TypeVar
 from longrag.errors import InvalidParameterError
 from longrag.index_file.checked_quotes import kept_quotes, quote_record
 from longrag.index_file.places import locate
-from longrag.index_file.searching import IndexFile, Source
+from longrag.index_file.searching import IndexFile, ReadSource
 from longrag.indexing.tree.tree import Tree
 from longrag.ingestion.chunking import chunk_spans
 from longrag.models.tokens import count_tokens
@@ -52,7 +52,7 @@ class IndexTools:
         return {"counts": dict(catalog.counts), "sources": sources, "folders": dict(largest)}
 
     def search(
-        self, question: str, source: Source | None, token_budget: int, k: int
+        self, question: str, source: ReadSource | None, token_budget: int, k: int
     ) -> dict[str, Any]:
         """Find texts for a question, best first, of at most ``token_budget`` tokens in all.
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from longrag.errors import GenerationError, ModelCallError
 from longrag.models.plain_failures import TOO_LONG_REMEDY, is_too_long, one_line, sentence
-from longrag.models.text_model import Show, Usage
+from longrag.models.text_model import ModelUsage, Show
 from longrag.models.tokens import count_tokens
 
 if TYPE_CHECKING:
@@ -116,7 +116,7 @@ class ChatReply:
             kind="unavailable",
         )
 
-    def usage(self, prompt: str) -> Usage:
+    def usage(self, prompt: str) -> ModelUsage:
         """Return what the reply used: the server's counts, or ours where it gives none.
 
         Raises:
@@ -134,13 +134,15 @@ class ChatReply:
         if self._finish_reason == "length":
             notes.append("the answer ends at the server's limit of tokens")
         if not (isinstance(asked, int) and asked > 0 and isinstance(written, int)):
-            return Usage(1, expected, count_tokens(self.text), estimated=True, notes=tuple(notes))
+            return ModelUsage(
+                1, expected, count_tokens(self.text), estimated=True, notes=tuple(notes)
+            )
         if expected > _LONG and asked < _WHOLE * expected:
             notes.append(
                 f"the server read {asked:,} of some {expected:,} tokens: its context may be too"
                 " short; give a smaller --token-budget"
             )
-        return Usage(1, asked, written, notes=tuple(notes))
+        return ModelUsage(1, asked, written, notes=tuple(notes))
 
     def _read_events(self, chunks: Iterator[bytes]) -> None:
         first, events = b"", 0

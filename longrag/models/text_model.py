@@ -13,7 +13,7 @@ Show: TypeAlias = Callable[[str], None]
 
 
 @dataclass(frozen=True, slots=True)
-class Usage:
+class ModelUsage:
     """What calls of a model used.
 
     Attributes:
@@ -30,9 +30,9 @@ class Usage:
     estimated: bool = False
     notes: tuple[str, ...] = ()
 
-    def __add__(self, other: Usage) -> Usage:
+    def __add__(self, other: ModelUsage) -> ModelUsage:
         """Return what both used."""
-        return Usage(
+        return ModelUsage(
             self.calls + other.calls,
             self.prompt_tokens + other.prompt_tokens,
             self.reply_tokens + other.reply_tokens,
@@ -61,7 +61,7 @@ class TextModel(ABC):
     def __init__(self, name: str, *, label: str | None = None) -> None:
         self.name = name
         self.label = name if label is None else label
-        self._used = Usage()
+        self._used = ModelUsage()
         self._lock = Lock()
 
     @abstractmethod
@@ -78,12 +78,12 @@ class TextModel(ABC):
         """Return the reply to a prompt."""
         return self.write(prompt, lambda piece: None)
 
-    def take_usage(self) -> Usage:
+    def take_usage(self) -> ModelUsage:
         """Return what was used since this was asked last."""
         with self._lock:
-            used, self._used = self._used, Usage()
+            used, self._used = self._used, ModelUsage()
         return used
 
-    def _count(self, used: Usage) -> None:
+    def _count(self, used: ModelUsage) -> None:
         with self._lock:
             self._used = self._used + used

@@ -12,7 +12,7 @@ from longrag.errors import InvalidParameterError
 from longrag.generation import CheckedQuote
 from longrag.quoting.checking import check_quote
 from longrag.quoting.corpus import QuoteIndex
-from longrag.quoting.passages import Passage
+from longrag.quoting.passages import QuotablePassage
 from longrag.quoting.wording import MIN_EVIDENCE, read_wording
 from longrag.types import Document, Span
 
@@ -166,7 +166,7 @@ class QuoteChecker:
     def __init__(self, documents: Mapping[str, Document], corpus: QuoteIndex | None = None) -> None:
         self._documents = documents
         self._corpus = corpus or QuoteIndex.from_documents(documents.values())
-        self._read: dict[str, Passage] = {}
+        self._read: dict[str, QuotablePassage] = {}
 
     def check(self, quote: str, *, source: str = "") -> CheckedQuote:
         """Look one quote up; ``source`` is the document that it is said to be from, if any."""
@@ -185,9 +185,9 @@ class QuoteChecker:
         """Tell whether a source names a document, or says nothing."""
         return not _says(source) or bool(self._named(source.strip()))
 
-    def _passage(self, doc_id: str) -> Passage:
+    def _passage(self, doc_id: str) -> QuotablePassage:
         if doc_id not in self._read:
-            self._read[doc_id] = Passage.of(self._documents[doc_id])
+            self._read[doc_id] = QuotablePassage.of(self._documents[doc_id])
         return self._read[doc_id]
 
     def _named(self, source: str) -> str:

@@ -10,7 +10,7 @@ from longrag.errors import InvalidParameterError
 from longrag.generation import CheckedQuote, Source
 from longrag.quoting.corpus import QuoteIndex
 from longrag.quoting.nearest import MIN_RUN, describe_refused
-from longrag.quoting.passages import Passage
+from longrag.quoting.passages import QuotablePassage
 from longrag.quoting.wording import MIN_EVIDENCE, Wording, read_wording
 from longrag.quoting.words import is_condition, is_negation, weigh
 from longrag.types import Document
@@ -24,7 +24,7 @@ _PARAGRAPH: Final = re.compile(r"\n[ \t]*\n")
 
 def check_quote(
     quote: str,
-    passages: Iterable[Document | Passage],
+    passages: Iterable[Document | QuotablePassage],
     *,
     named: int | None = None,
     corpus: QuoteIndex | None = None,
@@ -40,7 +40,8 @@ def check_quote(
 
     Args:
         quote: the quote; marks that enclose it do not count.
-        passages: documents or stretches of them. ``Passage`` reads its words once for many quotes.
+        passages: documents or stretches of them. A ``QuotablePassage`` reads its words once for
+            many quotes.
         named: the place in ``passages`` of the one that the quote is said to be from; a number
             beyond them names a wrong one. None if no passage is named.
         corpus: everything else that may be told of; a quote that stands only there is
@@ -59,7 +60,7 @@ def check_quote(
     wording = read_wording(quote)
     if not wording.words:
         return CheckedQuote(quote, "not_found")
-    right: Passage | None = None
+    right: QuotablePassage | None = None
     if named is not None and 0 <= named < len(read):
         right = read[named]
         read = [right, *read[:named], *read[named + 1 :]]
@@ -78,12 +79,12 @@ def check_quote(
     return describe_refused(quote, wording, read)
 
 
-def _as_passage(one: object, place: int) -> Passage:
-    if isinstance(one, Passage):
+def _as_passage(one: object, place: int) -> QuotablePassage:
+    if isinstance(one, QuotablePassage):
         return one
     if isinstance(one, Document):
-        return Passage.of(one)
-    raise InvalidParameterError(f"passages[{place}]", one, "a Document or a Passage")
+        return QuotablePassage.of(one)
+    raise InvalidParameterError(f"passages[{place}]", one, "a Document or a QuotablePassage")
 
 
 def _misattributed(checked: CheckedQuote, wording: Wording) -> CheckedQuote:
@@ -110,8 +111,8 @@ def _accepted(
 
 
 def _find_whole(
-    quote: str, wording: Wording, passages: Sequence[Passage]
-) -> tuple[CheckedQuote, Passage] | None:
+    quote: str, wording: Wording, passages: Sequence[QuotablePassage]
+) -> tuple[CheckedQuote, QuotablePassage] | None:
     for passage in passages:
         code = passage.find_code(wording)
         if code is not None:
@@ -129,15 +130,15 @@ def _find_whole(
     return None
 
 
-def _has_links(passage: Passage, run: tuple[int, int], links: Sequence[str]) -> bool:
+def _has_links(passage: QuotablePassage, run: tuple[int, int], links: Sequence[str]) -> bool:
     """Tell whether the links of a quote lead where those of a run of words do."""
     begin, end = passage.tokens[run[0]].start, passage.tokens[run[1] - 1].end
     return all(link in passage.text[begin : end + len(link) + 3].casefold() for link in links)
 
 
 def _find_elided(
-    quote: str, wording: Wording, passages: Sequence[Passage]
-) -> tuple[CheckedQuote, Passage] | None:
+    quote: str, wording: Wording, passages: Sequence[QuotablePassage]
+) -> tuple[CheckedQuote, QuotablePassage] | None:
     if len(wording.pieces) < 2 or min(map(weigh, wording.pieces)) < MIN_RUN:
         return None
     for passage in passages:
@@ -148,7 +149,7 @@ def _find_elided(
     return None
 
 
-def _elided(passage: Passage, wording: Wording) -> list[tuple[int, int]]:
+def _elided(passage: QuotablePassage, wording: Wording) -> list[tuple[int, int]]:
     """Return where pieces stand in order with nothing left out that turns the meaning round."""
     found: list[tuple[int, int]] = []
     for first in passage.find(wording.pieces[0], wording):

@@ -12,7 +12,7 @@ from longrag.generation import CheckedQuote
 from longrag.quoting.answers import CheckedAnswer, WrittenQuote, is_name_of
 from longrag.quoting.checking import check_quote
 from longrag.quoting.corpus import QuoteIndex
-from longrag.quoting.passages import Passage
+from longrag.quoting.passages import QuotablePassage
 from longrag.quoting.wording import MIN_EVIDENCE, read_wording
 from longrag.types import Span
 
@@ -33,11 +33,11 @@ _TRACKING: Final = re.compile(r"(?<=[?&])utm_[a-z]+=[^&#]*&?")
 class Citable:
     """One document of those that a model was given, in their order: its passages and its names."""
 
-    passages: tuple[Passage, ...]
+    passages: tuple[QuotablePassage, ...]
     names: frozenset[str]
 
     @classmethod
-    def of(cls, passages: Iterable[Passage], metadata: Mapping[str, object]) -> Citable:
+    def of(cls, passages: Iterable[QuotablePassage], metadata: Mapping[str, object]) -> Citable:
         """Return a document that is also known by the names and addresses in its metadata."""
         return cls(tuple(passages), frozenset(map(_plain_name, _names(metadata))))
 
@@ -141,7 +141,10 @@ def check_cited(
 
 
 def _check(
-    text: str, own: Sequence[Passage] | None, others: Sequence[Passage], corpus: QuoteIndex | None
+    text: str,
+    own: Sequence[QuotablePassage] | None,
+    others: Sequence[QuotablePassage],
+    corpus: QuoteIndex | None,
 ) -> CheckedQuote:
     """Look a text up in the passages that its citation names, and if it fails there in all.
 
@@ -158,9 +161,9 @@ def _check(
     return check_quote(text, every, named=len(every), corpus=corpus)
 
 
-def _find_named(cited: Cited, documents: Sequence[Citable]) -> list[Passage]:
+def _find_named(cited: Cited, documents: Sequence[Citable]) -> list[QuotablePassage]:
     """Return the passages that a citation names; its number decides between several documents."""
-    found: dict[int, list[Passage]] = {}
+    found: dict[int, list[QuotablePassage]] = {}
     for place, document in enumerate(documents):
         for name in cited.names:
             whole = _plain_name(name) in document.names

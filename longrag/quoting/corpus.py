@@ -18,7 +18,7 @@ from longrag.errors import IndexFormatError, InvalidParameterError, StaleIndexEr
 from longrag.generation import Source
 from longrag.indexing.key_index.index import KeyIndex, KeyState, check_ids
 from longrag.indexing.key_index.token_ids import MAX_VOCABULARY, TokenIds
-from longrag.quoting.passages import Passage
+from longrag.quoting.passages import QuotablePassage
 from longrag.quoting.wording import read_wording
 from longrag.quoting.words import read_tokens
 from longrag.types import Document, Key
@@ -160,7 +160,9 @@ class QuoteIndex:
             return None
         for doc_id in self._seen(self._keys.documents(state))[:_READ]:
             key = self._keys.sources(state, doc_ids=[doc_id])[0].key
-            for passage in _parts_with(wording.body, wording.words, Passage(key.doc_id, key.text)):
+            for passage in _parts_with(
+                wording.body, wording.words, QuotablePassage(key.doc_id, key.text)
+            ):
                 runs = passage.find(wording.words, wording)
                 if runs:
                     return passage.source(*runs[0])
@@ -248,7 +250,9 @@ class QuoteIndex:
         return cls(keys)
 
 
-def _parts_with(quote: str, words: Sequence[str], whole: Passage) -> Iterator[Passage]:
+def _parts_with(
+    quote: str, words: Sequence[str], whole: QuotablePassage
+) -> Iterator[QuotablePassage]:
     """Yield a stretch in which words seem to stand, and then the whole text.
 
     Reading the words of a long text takes a hundred times longer than finding some in it.
@@ -263,7 +267,7 @@ def _parts_with(quote: str, words: Sequence[str], whole: Passage) -> Iterator[Pa
         if first >= 0:
             start = text.rfind("\n", 0, max(0, first - _BESIDE)) + 1
             end = text.find("\n", first + size + _BESIDE)
-            yield Passage(whole.doc_id, text[start : None if end < 0 else end], start)
+            yield QuotablePassage(whole.doc_id, text[start : None if end < 0 else end], start)
     yield whole
 
 

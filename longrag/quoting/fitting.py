@@ -9,7 +9,7 @@ from longrag.errors import InvalidParameterError
 from longrag.ingestion.chunking import check_size, chunk_spans
 from longrag.models.tokens import count_tokens as default_counter
 from longrag.prompts import field, quote
-from longrag.quoting.passages import Passage
+from longrag.quoting.passages import QuotablePassage
 from longrag.types import TokenCounter
 
 TOLD_TOKENS: Final = 700
@@ -17,11 +17,11 @@ TOLD_TOKENS: Final = 700
 
 
 def fit_passages(
-    passages: Sequence[Passage],
+    passages: Sequence[QuotablePassage],
     *,
     max_tokens: int | None = None,
     count_tokens: TokenCounter = default_counter,
-) -> list[Passage]:
+) -> list[QuotablePassage]:
     """Return the passages that fit into ``max_tokens`` tokens, the last one cut at a sentence.
 
     Each is counted with its number and title, as a prompt shows it.
@@ -32,7 +32,7 @@ def fit_passages(
     if max_tokens is None:
         return list(passages)
     check_size("max_tokens", max_tokens)
-    kept: list[Passage] = []
+    kept: list[QuotablePassage] = []
     room = max_tokens
     for number, one in enumerate(passages, 1):
         frame = count_tokens(field("passage", "", title=one.title, source=number) + "\n\n")

@@ -11,7 +11,7 @@ from typing import Final, NamedTuple
 import numpy as np
 
 from longrag.generation import CheckedQuote, Edit, EditKind
-from longrag.quoting.passages import Passage
+from longrag.quoting.passages import QuotablePassage
 from longrag.quoting.wording import Wording
 from longrag.quoting.words import is_negation, is_number
 
@@ -38,10 +38,12 @@ class Aligned(NamedTuple):
     cost: int
     first: int
     last: int
-    passage: Passage
+    passage: QuotablePassage
 
 
-def describe_refused(quote: str, wording: Wording, passages: Sequence[Passage]) -> CheckedQuote:
+def describe_refused(
+    quote: str, wording: Wording, passages: Sequence[QuotablePassage]
+) -> CheckedQuote:
     """Tell what a quote that stands in no passage is nearest to."""
     words = wording.words[:_LONGEST]
     votes = sorted(((vote(words, one), one) for one in passages), key=lambda found: -found[0][0])
@@ -69,7 +71,7 @@ def describe_refused(quote: str, wording: Wording, passages: Sequence[Passage]) 
     )
 
 
-def _is_joined(words: Sequence[str], passages: Sequence[Passage]) -> bool:
+def _is_joined(words: Sequence[str], passages: Sequence[QuotablePassage]) -> bool:
     """Tell whether nearly all of a quote is several runs of the passages."""
     covered = pieces = start = 0
     while start < len(words):
@@ -92,7 +94,7 @@ def _common(words: Sequence[str], start: int, norms: Sequence[str], place: int) 
     return next((size for size in range(most) if words[start + size] != norms[place + size]), most)
 
 
-def vote(words: Sequence[str], passage: Passage) -> tuple[int, int]:
+def vote(words: Sequence[str], passage: QuotablePassage) -> tuple[int, int]:
     """Return how many words a stretch of a passage shares with a quote, and where it begins."""
     votes = Counter(
         (place - i) // _STRIDE + near
@@ -107,7 +109,7 @@ def vote(words: Sequence[str], passage: Passage) -> tuple[int, int]:
     return votes[best], max(0, _STRIDE * best - 2 * _STRIDE)
 
 
-def align(words: Sequence[str], passage: Passage, low: int) -> Aligned:
+def align(words: Sequence[str], passage: QuotablePassage, low: int) -> Aligned:
     """Return the run with the fewest changed words (Sellers 1980) from a place on."""
     window = passage.norms[low : low + len(words) + 2 * _MARGIN]
     number: dict[str, int] = {}

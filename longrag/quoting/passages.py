@@ -42,7 +42,7 @@ _JOINTS: Final = frozenset(("", "-", "‐", "‑"))
 _JOINED_CODE: Final = frozenset("!~-+*/\\.$@=<>&|%^:")
 
 
-class Passage:
+class QuotablePassage:
     """A document that is quoted from, or the stretch of it that was read.
 
     Its words are read once, when they are first needed; keep it to check several quotes.
@@ -79,13 +79,13 @@ class Passage:
         self.title, self.passage_id, self.verbatim = title, passage_id, verbatim
 
     @classmethod
-    def of(cls, document: Document) -> Passage:
+    def of(cls, document: Document) -> QuotablePassage:
         """Return the whole of a document."""
         return cls(document.id, document.text, title=document.title)
 
-    def cut(self, end: int) -> Passage:
+    def cut(self, end: int) -> QuotablePassage:
         """Return the passage up to a character of its text."""
-        return Passage(
+        return QuotablePassage(
             self.doc_id,
             self.text[:end],
             self.start,

@@ -22,7 +22,7 @@ from longrag.quoting.answers import WrittenQuote, find_quotes
 from longrag.quoting.attempt import ANSWER_LABEL, Attempt
 from longrag.quoting.checking import check_quote
 from longrag.quoting.corpus import QuoteIndex
-from longrag.quoting.passages import Passage
+from longrag.quoting.passages import QuotablePassage
 from longrag.quoting.replies import ReplyAnswer
 from longrag.quoting.support import find_unsupported, without_links
 from longrag.quoting.wording import MIN_EVIDENCE, read_wording
@@ -99,7 +99,7 @@ class QuoteReading:
     def __init__(
         self,
         question: str,
-        passages: Sequence[Passage],
+        passages: Sequence[QuotablePassage],
         *,
         settings: QuoteSettings = _SETTINGS,
         corpus: QuoteIndex | None = None,
@@ -206,7 +206,7 @@ class QuoteReading:
         """Return the characters of a source, as its passage has them."""
         return self._holding(source).read(source)
 
-    def _holding(self, source: Source) -> Passage:
+    def _holding(self, source: Source) -> QuotablePassage:
         return next(
             one
             for one in self._passages

@@ -10,12 +10,11 @@ from typing import Any, Protocol, TypeAlias, cast
 from longrag.calls import Fetch, Flow, Generate, Request, Search, ask
 from longrag.calls.flows import together
 from longrag.errors import RerankError, StoreError
-from longrag.indexing.keywords import KeywordIndex, UnitKeywords
-from longrag.indexing.keywords import Tokenizer as WordTokenizer
+from longrag.indexing.keywords import KeywordIndex, UnitKeywords, WordTokenizer
 from longrag.models.rerankers.scorers import Scorer
 from longrag.recipes.passages import (
     Passage,
-    Retrieved,
+    RetrievedItem,
     as_passage,
     compressed_passages,
     distinct,
@@ -35,7 +34,7 @@ QueryGate: TypeAlias = Gate | Callable[[str], Flow[bool] | Flow[Decision]]
 QueryTransform: TypeAlias = Callable[[str], Flow[QueryTexts]]
 """What is searched with instead of a query: ``hyde``, ``rewrite``, ``decompose`` or your own."""
 
-Retriever: TypeAlias = Callable[[QueryTexts, int], Flow[Sequence[Retrieved]]]
+Retriever: TypeAlias = Callable[[QueryTexts, int], Flow[Sequence[RetrievedItem]]]
 """Makes the flow that retrieves for the texts of a query, given how many results are wanted.
 
 Results are best first; more than wanted are cut off, and fewer are no error.
@@ -66,7 +65,7 @@ class Refine:
     passages: tuple[Passage, ...]
 
 
-def search_by_vector(texts: QueryTexts, top_k: int) -> Flow[Sequence[Retrieved]]:
+def search_by_vector(texts: QueryTexts, top_k: int) -> Flow[Sequence[RetrievedItem]]:
     """Ask with one ``Search``, with the mean of the vectors where there are several texts.
 
     This is HyDE's own formula. The search's ``query`` is then the first text.
@@ -74,12 +73,12 @@ def search_by_vector(texts: QueryTexts, top_k: int) -> Flow[Sequence[Retrieved]]
     vector = None
     if len(texts.texts) > 1:
         vector = (yield from embed_query(texts.texts)).tolist()
-    return cast("Sequence[Retrieved]", (yield from ask(Search(texts.texts[0], top_k, vector))))
+    return cast("Sequence[RetrievedItem]", (yield from ask(Search(texts.texts[0], top_k, vector))))
 
 
-def search_by_text(texts: QueryTexts, top_k: int) -> Flow[Sequence[Retrieved]]:
+def search_by_text(texts: QueryTexts, top_k: int) -> Flow[Sequence[RetrievedItem]]:
     """Ask with one ``Search`` for all texts as one, where a retriever takes no vector."""
-    return cast("Sequence[Retrieved]", (yield from ask(Search(texts.joined, top_k))))
+    return cast("Sequence[RetrievedItem]", (yield from ask(Search(texts.joined, top_k))))
 
 
 def search_each(retriever: Retriever = search_by_vector) -> Retriever:
@@ -88,7 +87,7 @@ def search_each(retriever: Retriever = search_by_vector) -> Retriever:
     This is for the sub-questions of ``decompose``.
     """
 
-    def retrieve(texts: QueryTexts, top_k: int) -> Flow[Sequence[Retrieved]]:
+    def retrieve(texts: QueryTexts, top_k: int) -> Flow[Sequence[RetrievedItem]]:
         found = yield from together(retriever(QueryTexts((one,)), top_k) for one in texts.texts)
         lists = [distinct(one) for one in found]
         passage = {one.id: one for passages in reversed(lists) for one in passages}
@@ -132,7 +131,7 @@ class Hybrid:
     """
 
     keywords: KeywordIndex | UnitKeywords
-    passages: Mapping[str, Retrieved] | None = None
+    passages: Mapping[str, RetrievedItem] | None = None
     alpha: float | None = None
     candidates: int = 100
     others: Sequence[Retriever] = ()
@@ -147,7 +146,7 @@ class Hybrid:
     @classmethod
     def over(
         cls,
-        passages: Sequence[Retrieved],
+        passages: Sequence[RetrievedItem],
         *,
         alpha: float | None = None,
         tokenizer: WordTokenizer | None = None,

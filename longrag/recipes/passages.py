@@ -107,11 +107,11 @@ class Passage:
             yield title, self.text[start:end]
 
 
-Retrieved: TypeAlias = Found | LongUnit | Passage
+RetrievedItem: TypeAlias = Found | LongUnit | Passage
 """What a retriever may return."""
 
 
-def as_passage(found: Retrieved) -> Passage:
+def as_passage(found: RetrievedItem) -> Passage:
     """Convert what a retriever of this package returned; a passage stays as it is.
 
     A unit is reranked by its best chunk: a reranker reads some 500 tokens.
@@ -146,7 +146,7 @@ def as_passage(found: Retrieved) -> Passage:
     )
 
 
-def distinct(found: Iterable[Retrieved]) -> list[Passage]:
+def distinct(found: Iterable[RetrievedItem]) -> list[Passage]:
     """Convert results and keep the first of each id, which is its best one."""
     first: dict[str, Passage] = {}
     for passage in map(as_passage, found):

@@ -20,7 +20,7 @@ from longrag.prompts import EXTRACT_ANSWER
 from longrag.synthesis.candidates import DATES, NUMBERS
 from longrag.synthesis.excerpts import Excerpt, extract_excerpts
 from longrag.synthesis.fields import read_fields, read_foreign
-from longrag.synthesis.questions import Question, QuestionKind, expected_in, parse_question
+from longrag.synthesis.questions import ParsedQuestion, QuestionKind, expected_in, parse_question
 from longrag.synthesis.spans import shortest_answer
 
 __all__ = [
@@ -263,7 +263,7 @@ def _plausibility(sentence: str, length: int, in_code: bool) -> float:
 
 
 def _score(
-    asked: Question, sentences: Sequence[_Sentence], documents: Sequence[tuple[str, str]]
+    asked: ParsedQuestion, sentences: Sequence[_Sentence], documents: Sequence[tuple[str, str]]
 ) -> list[float]:
     """Score every sentence, its own words in full and those around it in part."""
     idf = _rarity(asked.terms, sentences)
@@ -293,7 +293,7 @@ def _score(
     return scores
 
 
-def _opens_with_all(asked: Question, text: str, sentence: _Sentence) -> bool:
+def _opens_with_all(asked: ParsedQuestion, text: str, sentence: _Sentence) -> bool:
     """Whether a sentence begins with what is asked about, as definitions do."""
     if len(sentence.counts) < len(asked.terms):
         return False

@@ -59,7 +59,7 @@ _MOST_TOKEN_CHARACTERS = 2000
 
 
 @dataclass(frozen=True, slots=True)
-class Question:
+class ParsedQuestion:
     """A question taken apart.
 
     ``terms`` are its content terms in order. ``focus`` are the terms of the noun that "which" or
@@ -77,7 +77,7 @@ class Question:
     year_only: bool
 
 
-def parse_question(text: str) -> Question:
+def parse_question(text: str) -> ParsedQuestion:
     """Take a question apart by its interrogative; without one it asks for a thing."""
     kind, rest = _kind(text)
     words = [t.text.casefold() for t in tokenize(rest, 0, min(len(rest), _MOST_FOLLOWING))]
@@ -86,7 +86,7 @@ def parse_question(text: str) -> Question:
     noun, tail = (words[:count], words[count:]) if has_focus else ([], words)
     auxiliary = bool(tail) and tail[0] in _AUXILIARIES
     content = tuple(content_terms(text))
-    return Question(
+    return ParsedQuestion(
         text=text,
         kind=kind,
         terms=content,
@@ -105,7 +105,7 @@ def negates(text: str, start: int, end: int) -> bool:
     return _NEGATION.search(text, start, end) is not None
 
 
-def expected_in(question: Question) -> Callable[[str, int, int], bool] | None:
+def expected_in(question: ParsedQuestion) -> Callable[[str, int, int], bool] | None:
     """Give a test of whether ``text[start:end]`` holds the kind of thing a question asks for.
 
     None where any sentence may: questions for a thing, a reason, a way, or yes and no.

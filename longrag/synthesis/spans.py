@@ -18,7 +18,7 @@ from longrag.synthesis.candidates import (
     candidates,
     tokenize,
 )
-from longrag.synthesis.questions import Question, QuestionKind, negates, parse_question
+from longrag.synthesis.questions import ParsedQuestion, QuestionKind, negates, parse_question
 from longrag.types import Span
 
 _FIT: Mapping[QuestionKind, Mapping[CandidateKind, float]] = {
@@ -120,7 +120,7 @@ def shortest_answer(
     return long_answer[start:end]
 
 
-def _sentences(asked: Question, text: str, split: SentenceSplitter) -> list[_Sentence]:
+def _sentences(asked: ParsedQuestion, text: str, split: SentenceSplitter) -> list[_Sentence]:
     wanted = frozenset(asked.terms)
     found: list[_Sentence] = []
     # Splitting costs time and only the beginning is read.
@@ -138,7 +138,7 @@ def _sentences(asked: Question, text: str, split: SentenceSplitter) -> list[_Sen
 
 
 def _definition(
-    asked: Question, text: str, sentence: _Sentence
+    asked: ParsedQuestion, text: str, sentence: _Sentence
 ) -> Iterator[tuple[CandidateKind, Span]]:
     """Yield what a sentence says of the thing asked about, where it opens with that thing."""
     opening = sentence.tokens[: len(asked.terms) + 2]
@@ -151,7 +151,7 @@ def _definition(
         yield "predicate", (start, stop.start() if stop else sentence.end)
 
 
-def _tidy(asked: Question, text: str, start: int, end: int) -> Span:
+def _tidy(asked: ParsedQuestion, text: str, start: int, end: int) -> Span:
     """Leave off blanks, punctuation and unpaired marks, and the question's own CJK words."""
     while end > start and text[end - 1] in _EDGES + _OPENING:
         end -= 1
@@ -165,7 +165,7 @@ def _tidy(asked: Question, text: str, start: int, end: int) -> Span:
     return start, end
 
 
-def _without_question_words(asked: Question, text: str, span: Span) -> Span:
+def _without_question_words(asked: ParsedQuestion, text: str, span: Span) -> Span:
     """Leave off words of the question at both ends: "grinds wheat" answers with "wheat"."""
     start, end = span
     own = [place for term, place in terms(text[start:end]) if term not in asked.terms]
@@ -181,7 +181,7 @@ def _without_question_words(asked: Question, text: str, span: Span) -> Span:
 
 
 def _score(
-    asked: Question, text: str, sentence: _Sentence, kind: CandidateKind, span: Span
+    asked: ParsedQuestion, text: str, sentence: _Sentence, kind: CandidateKind, span: Span
 ) -> float:
     """Say how well a candidate answers; minus infinity rules it out."""
     start, end = span
@@ -201,7 +201,7 @@ def _score(
     return score + _surroundings(asked, text, sentence, kind, span)
 
 
-def _nearness(asked: Question, sentence: _Sentence, span: Span) -> float:
+def _nearness(asked: ParsedQuestion, sentence: _Sentence, span: Span) -> float:
     """Average over the question's terms how near the closest of each is."""
     start, end = span
     nearest: dict[str, float] = {}
@@ -211,7 +211,7 @@ def _nearness(asked: Question, sentence: _Sentence, span: Span) -> float:
     return _NEAR * sum(nearest.values()) / max(1, len(asked.terms))
 
 
-def _beside_verb(asked: Question, sentence: _Sentence, span: Span) -> float:
+def _beside_verb(asked: ParsedQuestion, sentence: _Sentence, span: Span) -> float:
     """Reward what is next to the verb: before it for a subject, after it for an object."""
     if not sentence.matched or CJK_RUN.match(asked.terms[0]):
         return 0.0
@@ -227,7 +227,7 @@ def _beside_verb(asked: Question, sentence: _Sentence, span: Span) -> float:
 
 
 def _surroundings(
-    asked: Question, text: str, sentence: _Sentence, kind: CandidateKind, span: Span
+    asked: ParsedQuestion, text: str, sentence: _Sentence, kind: CandidateKind, span: Span
 ) -> float:
     """Judge a candidate by the words on either side of it."""
     start, end = span
@@ -255,7 +255,7 @@ def _surroundings(
     return score
 
 
-def _like_a_name(asked: Question, span: str, before: str, after: str) -> float:
+def _like_a_name(asked: ParsedQuestion, span: str, before: str, after: str) -> float:
     single = " " not in span
     score = -0.8 * (single and not before)
     if asked.kind in ("person", "place"):
@@ -274,7 +274,7 @@ def _like_a_noun(span: str, before: str, after: str) -> float:
     return score - 0.3 * (" " not in span and not before)
 
 
-def _verdict(asked: Question, text: str, sentences: Sequence[_Sentence]) -> str:
+def _verdict(asked: ParsedQuestion, text: str, sentences: Sequence[_Sentence]) -> str:
     """Say yes or no where one sentence holds nearly all of the question."""
     for sentence in sentences:
         if sentence.coverage >= 0.8 and len(asked.terms) >= 2:
@@ -283,7 +283,7 @@ def _verdict(asked: Question, text: str, sentences: Sequence[_Sentence]) -> str:
     return ""
 
 
-def _finish(asked: Question, text: str, span: Span) -> Span:
+def _finish(asked: ParsedQuestion, text: str, span: Span) -> Span:
     """Shorten a date to its year, and lengthen a number by its unit unless the question has it."""
     start, end = span
     if asked.year_only:

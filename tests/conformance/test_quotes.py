@@ -16,7 +16,7 @@ from llama_index.core.schema import NodeRelationship, NodeWithScore, RelatedNode
 
 from langchain_longrag import create_quote_chain
 from llama_index_longrag import QuoteQueryEngine
-from longrag.quoting import Passage
+from longrag.quoting import QuotablePassage
 from longrag.quoting.reading import QuoteReading, QuoteSettings
 from longrag.synthesis.two_turn import EMPTY_ANSWER
 
@@ -47,8 +47,10 @@ REPLIES = {
 
 
 def passages():
-    own = [Passage(i, text, START[i], title=i, passage_id=f"{i}#") for i, text in TEXTS.items()]
-    return [*own, Passage("sum", SUMMARY, passage_id="sum", verbatim=False)]
+    own = [
+        QuotablePassage(i, text, START[i], title=i, passage_id=f"{i}#") for i, text in TEXTS.items()
+    ]
+    return [*own, QuotablePassage("sum", SUMMARY, passage_id="sum", verbatim=False)]
 
 
 def core(replies, *, streaming):

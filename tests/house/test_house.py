@@ -24,17 +24,32 @@ LAZY = ("longrag.models", "longrag.ingestion", "longrag.indexing", "longrag.retr
         "llama_index_longrag", "langchain_longrag")  # fmt: skip
 
 
-@pytest.mark.parametrize(
-    "name",
-    ["ingestion", "indexing", "retrieval", "refinement", "decoding", "synthesis", "quoting",
-     "recipes", "models", "evaluation"],
-)  # fmt: skip
+CORE = ("calls", "decoding", "evaluation", "evaluation.datasets", "evaluation.harness", "explorer",
+        "indexing", "indices", "ingestion", "models", "quoting", "recipes", "refinement",
+        "retrieval", "stores", "synthesis")  # fmt: skip
+
+
+@pytest.mark.parametrize("name", CORE)
 def test_every_exported_name_exists_and_is_in_order(name):
     module = importlib.import_module(f"longrag.{name}")
     assert module.__all__ == sorted(module.__all__)
     assert [hasattr(module, exported) for exported in module.__all__] == [True] * len(
         module.__all__
     )
+
+
+def test_no_two_packages_of_the_core_export_different_things_by_one_name():
+    meanings = {}
+    for package in CORE:
+        module = importlib.import_module(f"longrag.{package}")
+        for name in module.__all__:
+            meanings.setdefault(name, []).append((package, getattr(module, name)))
+    doubled = {
+        name: [package for package, _ in found]
+        for name, found in meanings.items()
+        if any(value is not found[0][1] for _, value in found)
+    }
+    assert doubled == {}
 
 
 def modules():

@@ -16,7 +16,7 @@ from longrag.errors import InvalidParameterError
 from longrag.evaluation.datasets import Dataset, Question
 from longrag.evaluation.datasets.dataset import PassageSpan
 from longrag.evaluation.harness.metering import Costs, Models, Vectors
-from longrag.evaluation.harness.settings import Pipeline, Settings, is_blind
+from longrag.evaluation.harness.settings import Pipeline, PipelineSettings, is_blind
 from longrag.indexing import (
     ExtractiveSummarizer,
     KeyIndex,
@@ -39,7 +39,7 @@ from longrag.types import Chunk, Document, LongUnit, Member
 
 T = TypeVar("T")
 Numbers: TypeAlias = npt.NDArray[np.int64]
-Key: TypeAlias = tuple[object, ...]
+PartKey: TypeAlias = tuple[object, ...]
 Links: TypeAlias = Sequence[tuple[int, int]]
 
 GIVEN: Final = "given"
@@ -61,9 +61,9 @@ class Corpus:
     def __init__(self, dataset: Dataset, models: Models) -> None:
         self.dataset = dataset
         self.models = models
-        self._made: dict[Key, _Made] = {}
+        self._made: dict[PartKey, _Made] = {}
         self._making: list[_Made] = []
-        self._used: set[Key] = set()
+        self._used: set[PartKey] = set()
         self._asked: dict[str, int] = {q.id: at for at, q in enumerate(dataset.questions)}
 
     @property
@@ -71,7 +71,7 @@ class Corpus:
         """The documents."""
         return self.dataset.documents
 
-    def embedder_name(self, settings: Settings) -> str:
+    def embedder_name(self, settings: PipelineSettings) -> str:
         """Return the embedder that settings mean: of "default", the first that there is."""
         if settings.embedder != DEFAULT:
             return settings.embedder
@@ -79,7 +79,7 @@ class Corpus:
             return GIVEN
         return next(iter(self.models.embedders), LSA)
 
-    def chunk_size(self, settings: Settings) -> int | None:
+    def chunk_size(self, settings: PipelineSettings) -> int | None:
         """Return the tokens of a passage; None for the passages that the data set gives."""
         if settings.chunk_size is not None:
             return settings.chunk_size
@@ -138,7 +138,7 @@ class Corpus:
         vector: npt.NDArray[np.float32] = vectors[self._asked[question.id]]
         return vector
 
-    def prepare_questions(self, pipeline: Pipeline, settings: Settings) -> None:
+    def prepare_questions(self, pipeline: Pipeline, settings: PipelineSettings) -> None:
         """Make the vectors of all questions, where a pipeline of the package needs them."""
         ranked = settings.unit in ("passage", "document", "long unit", "quote")
         blind = is_blind(settings) or (ranked and settings.search == "keywords")
@@ -186,7 +186,7 @@ class Corpus:
     def _evidence_links(self) -> Links:
         return [*(self.dataset.links or ()), *self.titles()]
 
-    def units(self, settings: Settings) -> tuple[list[LongUnit], Numbers]:
+    def units(self, settings: PipelineSettings) -> tuple[list[LongUnit], Numbers]:
         """Return the units that are ranked, and the unit of each passage."""
         size = self.chunk_size(settings)
         limit = settings.max_tokens if settings.unit == "long unit" else None
@@ -194,7 +194,7 @@ class Corpus:
             ("units", settings.unit, size, limit), lambda: self._group(settings.unit, size, limit)
         )
 
-    def index(self, settings: Settings) -> MaxPIndex:
+    def index(self, settings: PipelineSettings) -> MaxPIndex:
         """Return the index of the units' passages."""
         name, size = self.embedder_name(settings), self.chunk_size(settings)
         _, unit_of = self.units(settings)
@@ -202,7 +202,7 @@ class Corpus:
         key = ("index", settings.unit, size, limit, name)
         return self._once(key, lambda: MaxPIndex(self.vectors(name, size), unit_of))
 
-    def keywords(self, settings: Settings) -> KeywordIndex:
+    def keywords(self, settings: PipelineSettings) -> KeywordIndex:
         """Return the keyword index of the passages, whose ids are their numbers of eight digits."""
         size = self.chunk_size(settings)
 
@@ -212,7 +212,7 @@ class Corpus:
 
         return self._once(("keywords", size), build)
 
-    def order(self, settings: Settings) -> PassageOrder:
+    def order(self, settings: PipelineSettings) -> PassageOrder:
         """Return the order in which the passages are read."""
         name, size = self.embedder_name(settings), self.chunk_size(settings)
 
@@ -273,7 +273,7 @@ class Corpus:
         index = self._once(("keys", chunk_size), build)
         return RichesDecoder(model, index, documents=passages, **settings)
 
-    def tree(self, settings: Settings, before: Tree | None = None) -> Tree:
+    def tree(self, settings: PipelineSettings, before: Tree | None = None) -> Tree:
         """Return the tree of the corpus; summaries quote where there is no language model."""
         name, size = self.embedder_name(settings), self.chunk_size(settings)
 
@@ -376,7 +376,7 @@ class Corpus:
     def _spent(self) -> Costs:
         return sum((made.costs for made in self._made.values()), Costs())
 
-    def _once(self, key: Key, make: Callable[[], T]) -> T:
+    def _once(self, key: PartKey, make: Callable[[], T]) -> T:
         """Make something at its first use, and note what it alone cost and what it was made of."""
         if key not in self._made:
             making = _Made()
@@ -407,7 +407,7 @@ class _Made:
     value: Any = None
     costs: Costs = field(default_factory=Costs)
     nested: Costs = field(default_factory=Costs)
-    parts: set[Key] = field(default_factory=set)
+    parts: set[PartKey] = field(default_factory=set)
 
 
 def number_id(number: int) -> str:

@@ -20,7 +20,7 @@ from longrag.evaluation.harness.outcomes import AnswerRecord, System
 from longrag.evaluation.harness.report import Report
 from longrag.evaluation.harness.result import Result
 from longrag.evaluation.harness.run_files import RunFile
-from longrag.evaluation.harness.scoring import MEASURES, Scorer
+from longrag.evaluation.harness.scoring import MEASURES, RecordScorer
 from longrag.evaluation.harness.settings import PIPELINES, Pipeline, Variant, variants
 from longrag.evaluation.harness.systems import build_system
 from longrag.evaluation.judged import Judged, judge_answer
@@ -132,7 +132,9 @@ def evaluate(
         for part in dataset.sample(questions, seed=seed).parts():
             corpus = Corpus(part, models)
             gold[dataset.name] |= {one.id: one.relevant for one in part.questions if one.gold_ids}
-            finish = partial(_finish, corpus=corpus, scorer=Scorer(count_tokens, part), judge=judge)
+            finish = partial(
+                _finish, corpus=corpus, scorer=RecordScorer(count_tokens, part), judge=judge
+            )
             for at, variant in enumerate(planned):
                 identity = _identity(part, variant, corpus, judge, names or {})
                 path = kept and kept / "runs" / _file_name(part, variant, identity)
@@ -269,7 +271,7 @@ def _ask(question: Question, system: System, corpus: Corpus) -> _Asked:
 
 
 def _finish(
-    asked: _Asked, corpus: Corpus, scorer: Scorer, judge: Generator | None
+    asked: _Asked, corpus: Corpus, scorer: RecordScorer, judge: Generator | None
 ) -> dict[str, Any]:
     question, outcome, costs = asked
     row: dict[str, Any] = {

@@ -17,13 +17,13 @@ from longrag.evaluation.harness.outcomes import (
     documents_of,
     read_outcome,
 )
-from longrag.evaluation.harness.settings import Pipeline, Settings, given_settings
+from longrag.evaluation.harness.settings import Pipeline, PipelineSettings, given_settings
 
 
 class ImportedSystem:
     """A retriever or engine of a framework, or a function of a question."""
 
-    def __init__(self, pipeline: Pipeline, settings: Settings, corpus: Corpus) -> None:
+    def __init__(self, pipeline: Pipeline, settings: PipelineSettings, corpus: Corpus) -> None:
         self._pipeline, self._settings, self._corpus = pipeline, settings, corpus
         self._ask = _asking(pipeline.name, _make(pipeline, settings, corpus))
 
@@ -48,7 +48,7 @@ class ImportedSystem:
 Asking: TypeAlias = Callable[[str], tuple[str | None, Sequence[Any]]]
 
 
-def _make(pipeline: Pipeline, settings: Settings, corpus: Corpus) -> object:
+def _make(pipeline: Pipeline, settings: PipelineSettings, corpus: Corpus) -> object:
     """Call ``make`` with the data set and those settings that it has parameters for."""
     make = cast("Any", pipeline.make)
     if not (inspect.isfunction(make) or inspect.ismethod(make) or inspect.isclass(make)):

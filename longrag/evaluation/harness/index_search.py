@@ -5,14 +5,14 @@ from __future__ import annotations
 from longrag.evaluation.harness.corpora import Corpus
 from longrag.evaluation.harness.modules import DEPTH, ModularSystem
 from longrag.evaluation.harness.outcomes import RetrievedText, Vector
-from longrag.evaluation.harness.settings import Settings
+from longrag.evaluation.harness.settings import PipelineSettings
 from longrag.retrieval import TreeScorer, collapsed, traverse
 
 
 class EvidenceSystem(ModularSystem):
     """Evidence within a budget."""
 
-    def __init__(self, settings: Settings, corpus: Corpus) -> None:
+    def __init__(self, settings: PipelineSettings, corpus: Corpus) -> None:
         super().__init__(settings, corpus)
         self._index = corpus.order(settings)
 
@@ -26,7 +26,7 @@ class EvidenceSystem(ModularSystem):
 class TreeSystem(ModularSystem):
     """A tree of summaries, all levels at once or walked down from the roots."""
 
-    def __init__(self, settings: Settings, corpus: Corpus) -> None:
+    def __init__(self, settings: PipelineSettings, corpus: Corpus) -> None:
         super().__init__(settings, corpus)
         self._tree = corpus.tree(settings)
         self._scorer = TreeScorer(self._tree)

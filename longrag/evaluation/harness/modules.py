@@ -19,7 +19,7 @@ from longrag.evaluation.harness.outcomes import (
     documents_of,
     read_outcome,
 )
-from longrag.evaluation.harness.settings import Settings, is_blind
+from longrag.evaluation.harness.settings import PipelineSettings, is_blind
 from longrag.recipes import Passage, Recipe, compressing, reranking, search_each
 from longrag.refinement import compress_abstractive, compress_extractive, repack
 from longrag.retrieval import QueryClassifier, QueryTexts, decompose, hyde, rewrite
@@ -31,7 +31,7 @@ DEPTH: Final = 200
 class ModularSystem:
     """The modules around a search, as a ``Recipe``, and the reader."""
 
-    def __init__(self, settings: Settings, corpus: Corpus) -> None:
+    def __init__(self, settings: PipelineSettings, corpus: Corpus) -> None:
         self.settings, self.corpus = settings, corpus
         self.counter = corpus.models.counter
         self._embedder = corpus.embedder_name(settings)

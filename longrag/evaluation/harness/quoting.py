@@ -12,7 +12,7 @@ from longrag.evaluation.datasets import Question
 from longrag.evaluation.harness.corpora import GIVEN, LSA, Corpus, number_id
 from longrag.evaluation.harness.metering import Costs
 from longrag.evaluation.harness.outcomes import AnswerRecord, RetrievedText, documents_of
-from longrag.evaluation.harness.settings import Settings
+from longrag.evaluation.harness.settings import PipelineSettings
 from longrag.evaluation.harness.unit_search import UnitSystem
 from longrag.generation import Generation
 from longrag.models import EmbeddingScorer
@@ -31,7 +31,7 @@ class RichesSystem:
     come with the data set and nothing else can be embedded. Keys are also weighed by the embedder.
     """
 
-    def __init__(self, settings: Settings, corpus: Corpus) -> None:
+    def __init__(self, settings: PipelineSettings, corpus: Corpus) -> None:
         self._settings, self._corpus = settings, corpus
         self._search = UnitSystem(replace(settings, unit="passage"), corpus)
         self._template = RICHES_SINGLE_HOP if settings.quotes == 1 else RICHES_MULTI_HOP

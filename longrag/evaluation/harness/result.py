@@ -9,7 +9,7 @@ from functools import cached_property
 from typing import Any, Final
 
 from longrag.evaluation.harness.scoring import MEASURES
-from longrag.evaluation.harness.settings import Settings
+from longrag.evaluation.harness.settings import PipelineSettings
 from longrag.evaluation.judged import JUDGED
 
 Row = Mapping[str, Any]
@@ -33,7 +33,7 @@ class Result:
 
     dataset: str
     label: str
-    settings: Settings
+    settings: PipelineSettings
     rows: Sequence[Row]
     build: Mapping[str, float]
 

@@ -42,7 +42,7 @@ _FREE_WORDS: Final = 8
 _AROUND: Final = 3
 
 
-class Scorer:
+class RecordScorer:
     """Scores outcomes.
 
     Args:

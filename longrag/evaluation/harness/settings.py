@@ -19,14 +19,14 @@ Unit: TypeAlias = Literal[
 ]
 """What is retrieved."""
 
-Search: TypeAlias = Literal["dense", "keywords", "hybrid", "rrf", "neighbours", "random"]
+SearchName: TypeAlias = Literal["dense", "keywords", "hybrid", "rrf", "neighbours", "random"]
 """How passages, documents and long units are ranked."""
 
-Summarizer: TypeAlias = Literal["default", "extractive", "keywords", "llm"]
+SummarizerName: TypeAlias = Literal["default", "extractive", "keywords", "llm"]
 """What writes the summaries of a tree."""
 
-Gate: TypeAlias = Literal["off", "default"]
-Transform: TypeAlias = Literal["off", "hyde", "rewrite", "decompose"]
+GateName: TypeAlias = Literal["off", "default"]
+TransformName: TypeAlias = Literal["off", "hyde", "rewrite", "decompose"]
 Repack: TypeAlias = Literal["forward", "reverse", "sides"]
 Compress: TypeAlias = Literal["off", "extractive", "abstractive"]
 Reader: TypeAlias = Literal["off", "extractive", "llm"]
@@ -38,7 +38,7 @@ _CHOICES: Final = (
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Settings:
+class PipelineSettings:
     """The modules of a pipeline, one field each.
 
     Attributes:
@@ -79,16 +79,16 @@ class Settings:
     """
 
     unit: Unit = "passage"
-    search: Search = "dense"
+    search: SearchName = "dense"
     alpha: float = 0.3
     embedder: str = "default"
     chunk_size: int | None = None
     max_tokens: int = 4096
     window: int = 0
     clusterer: str = "stable"
-    summarizer: Summarizer = "default"
-    gate: Gate = "off"
-    transform: Transform = "off"
+    summarizer: SummarizerName = "default"
+    gate: GateName = "off"
+    transform: TransformName = "off"
     rerank: str = "off"
     candidates: int = 50
     quotes: int = 1
@@ -125,27 +125,27 @@ def _check_count(name: str, value: object, least: int) -> None:
         raise InvalidParameterError(name, value, f"an integer of at least {least}")
 
 
-NAMES: Final = tuple(one.name for one in fields(Settings))
+NAMES: Final = tuple(one.name for one in fields(PipelineSettings))
 
-PIPELINES: Final[Mapping[str, Settings]] = {
-    "passages": Settings(),
-    "articles": Settings(unit="document"),
-    "units": Settings(unit="long unit"),
-    "evidence": Settings(unit="evidence"),
-    "raptor": Settings(unit="tree"),
-    "raptor traversal": Settings(unit="traversal"),
-    "bm25": Settings(search="keywords"),
-    "hybrid": Settings(search="hybrid"),
-    "hybrid units": Settings(unit="long unit", search="hybrid"),
-    "rrf": Settings(search="rrf"),
-    "neighbours": Settings(search="neighbours", alpha=1.0),
-    "random": Settings(search="random"),
-    "word list": Settings(unit="words"),
-    "riches": Settings(unit="quote", candidates=6),
-    "balanced efficiency": Settings(
+PIPELINES: Final[Mapping[str, PipelineSettings]] = {
+    "passages": PipelineSettings(),
+    "articles": PipelineSettings(unit="document"),
+    "units": PipelineSettings(unit="long unit"),
+    "evidence": PipelineSettings(unit="evidence"),
+    "raptor": PipelineSettings(unit="tree"),
+    "raptor traversal": PipelineSettings(unit="traversal"),
+    "bm25": PipelineSettings(search="keywords"),
+    "hybrid": PipelineSettings(search="hybrid"),
+    "hybrid units": PipelineSettings(unit="long unit", search="hybrid"),
+    "rrf": PipelineSettings(search="rrf"),
+    "neighbours": PipelineSettings(search="neighbours", alpha=1.0),
+    "random": PipelineSettings(search="random"),
+    "word list": PipelineSettings(unit="words"),
+    "riches": PipelineSettings(unit="quote", candidates=6),
+    "balanced efficiency": PipelineSettings(
         search="hybrid", gate="default", repack="reverse", compress="extractive"
     ),
-    "best performance": Settings(
+    "best performance": PipelineSettings(
         search="hybrid",
         gate="default",
         transform="hyde",
@@ -178,15 +178,15 @@ class Pipeline:
         name: names it in tables.
         settings: its modules.
         make: None for the package's own. Otherwise a function of the data set, and of whichever of
-            the fields of ``Settings`` it has as parameters, that returns a retriever or an engine
-            of LlamaIndex or LangChain, or a function from a question to texts; see
+            the fields of ``PipelineSettings`` it has as parameters, that returns a retriever or an
+            engine of LlamaIndex or LangChain, or a function from a question to texts; see
             ``as_system``. Its results are cut to ``k`` and ``token_budget`` like any other's.
         options: further keyword arguments of ``make``.
         doc_id_key: the key of the metadata that names the document of a result.
     """
 
     name: str
-    settings: Settings = field(default_factory=Settings)
+    settings: PipelineSettings = field(default_factory=PipelineSettings)
     make: Callable[..., object] | None = None
     options: Mapping[str, Any] = field(default_factory=dict)
     doc_id_key: str | None = None
@@ -208,7 +208,7 @@ class Variant:
     """One pipeline with one choice of settings; ``label`` tells it from the others."""
 
     pipeline: Pipeline
-    settings: Settings
+    settings: PipelineSettings
     label: str
 
     @property
@@ -218,7 +218,7 @@ class Variant:
         Settings that have their default are left out, so that results are kept when a new setting
         comes.
         """
-        default = {one.name: one.default for one in fields(Settings)}
+        default = {one.name: one.default for one in fields(PipelineSettings)}
         changed = {
             name: value for name, value in asdict(self.settings).items() if value != default[name]
         }
@@ -299,12 +299,12 @@ def with_controls(pipelines: Sequence[Pipeline], *, answers: bool = True) -> lis
     ]
 
 
-def is_blind(settings: Settings) -> bool:
+def is_blind(settings: PipelineSettings) -> bool:
     """Tell whether what is read has nothing to do with the question: the controls of that kind."""
     return settings.unit == "words" or settings.search == "random"
 
 
-def change(settings: Settings, changes: Mapping[str, Any]) -> Settings:
+def change(settings: PipelineSettings, changes: Mapping[str, Any]) -> PipelineSettings:
     """Return settings with some of them changed.
 
     Raises:
@@ -360,16 +360,16 @@ _SHARED: Final = ("k", "token_budget", "embedder", "chunk_size", "reader")
 _AROUND: Final = ("gate", "transform", "rerank", "repack", "compress", "reader")
 
 
-def _without_idle(pipeline: Pipeline, settings: Settings) -> Settings:
+def _without_idle(pipeline: Pipeline, settings: PipelineSettings) -> PipelineSettings:
     """Give settings that this pipeline does not read their defaults, so that it is run once."""
     idle = _idle(pipeline, settings)
     default: dict[str, Any] = {
-        one.name: one.default for one in fields(Settings) if one.name in idle
+        one.name: one.default for one in fields(PipelineSettings) if one.name in idle
     }
     return replace(settings, **default)
 
 
-def _idle(pipeline: Pipeline, settings: Settings) -> set[str]:
+def _idle(pipeline: Pipeline, settings: PipelineSettings) -> set[str]:
     """Return the names of the settings that change nothing about a pipeline."""
     if pipeline.make is not None:
         names = given_settings(pipeline.make)

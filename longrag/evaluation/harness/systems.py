@@ -7,12 +7,12 @@ from longrag.evaluation.harness.imported import ImportedSystem
 from longrag.evaluation.harness.index_search import EvidenceSystem, TreeSystem
 from longrag.evaluation.harness.outcomes import System
 from longrag.evaluation.harness.quoting import RichesSystem
-from longrag.evaluation.harness.settings import Pipeline, Settings
+from longrag.evaluation.harness.settings import Pipeline, PipelineSettings
 from longrag.evaluation.harness.unit_search import UnitSystem
 from longrag.evaluation.harness.word_list import WordListSystem
 
 
-def build_system(pipeline: Pipeline, settings: Settings, corpus: Corpus) -> System:
+def build_system(pipeline: Pipeline, settings: PipelineSettings, corpus: Corpus) -> System:
     """Build a pipeline over a corpus.
 
     Raises:

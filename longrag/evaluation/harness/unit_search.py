@@ -11,7 +11,7 @@ from longrag.evaluation.datasets.dataset import PassageSpan
 from longrag.evaluation.harness.corpora import Corpus, number_id
 from longrag.evaluation.harness.modules import DEPTH, ModularSystem
 from longrag.evaluation.harness.outcomes import RetrievedText, Vector
-from longrag.evaluation.harness.settings import Settings
+from longrag.evaluation.harness.settings import PipelineSettings
 from longrag.retrieval import fuse, fuse_reciprocal_rank, read_units
 from longrag.types import Chunk, LongUnit, Member, RankedPassage, RetrievedUnit
 
@@ -29,7 +29,7 @@ _LEAST_UNITS: Final = 8
 class UnitSystem(ModularSystem):
     """Passages, documents and long units, ranked by vectors, keywords or both."""
 
-    def __init__(self, settings: Settings, corpus: Corpus) -> None:
+    def __init__(self, settings: PipelineSettings, corpus: Corpus) -> None:
         super().__init__(settings, corpus)
         self._units, self._unit_of = corpus.units(settings)
         self._spans = corpus.spans(self._chunk_size)

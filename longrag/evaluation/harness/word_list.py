@@ -7,7 +7,7 @@ from bisect import bisect_right
 from longrag.evaluation.harness.corpora import Corpus
 from longrag.evaluation.harness.modules import ModularSystem
 from longrag.evaluation.harness.outcomes import RetrievedText, Vector
-from longrag.evaluation.harness.settings import Settings
+from longrag.evaluation.harness.settings import PipelineSettings
 
 
 class WordListSystem(ModularSystem):
@@ -16,7 +16,7 @@ class WordListSystem(ModularSystem):
     A measure that it wins says nothing about what is retrieved.
     """
 
-    def __init__(self, settings: Settings, corpus: Corpus) -> None:
+    def __init__(self, settings: PipelineSettings, corpus: Corpus) -> None:
         super().__init__(settings, corpus)
         self._words = corpus.frequent_words()
         self._text = self._fill(self.budget)

@@ -31,7 +31,7 @@ from longrag.indexing.key_index.encoding import (
 from longrag.indexing.key_index.parts import (
     Mode,
     Part,
-    Settings,
+    PartSettings,
     build_part,
     load_parts,
     select,
@@ -106,7 +106,7 @@ class KeyIndex:
         min_length: the tokens after which a stretch may close at a sentence's end.
     """
 
-    def __init__(self, parts: Sequence[Part], settings: Settings, fingerprint: str) -> None:
+    def __init__(self, parts: Sequence[Part], settings: PartSettings, fingerprint: str) -> None:
         self._parts = tuple(parts)
         self._settings = settings
         self.mode = settings.mode
@@ -204,7 +204,7 @@ class KeyIndex:
             raise InvalidParameterError("min_length", min_length, "an integer of at least 1")
         if not isinstance(tokenizer_fingerprint, str):
             raise InvalidParameterError("tokenizer_fingerprint", tokenizer_fingerprint, "a string")
-        settings = Settings(mode, check_vocabulary(vocab_size), min_length)
+        settings = PartSettings(mode, check_vocabulary(vocab_size), min_length)
         found = token_ids(ids, settings.vocab_size)
         named = KeySources.numbered(len(found)) if sources is None else _named(sources, len(found))
         return cls((), settings, tokenizer_fingerprint)._with(found, named, sentence_ends)
@@ -487,7 +487,7 @@ class KeyIndex:
         folders = SavedFolders()
         arrays, meta = folders.load(path, _KIND, _VERSION, mmap=mmap, verify=verify)
         try:
-            settings = Settings(meta["mode"], meta["vocab_size"], meta["min_length"])
+            settings = PartSettings(meta["mode"], meta["vocab_size"], meta["min_length"])
             parts = load_parts(arrays, meta["parts"], settings)
             index = cls(parts, settings, str(meta["tokenizer"]))
         except (KeyError, ValueError, TypeError, IndexError) as error:

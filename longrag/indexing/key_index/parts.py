@@ -40,7 +40,7 @@ _KEPT = 4096
 
 
 @dataclass(frozen=True, slots=True)
-class Settings:
+class PartSettings:
     """The settings that all parts of an index share.
 
     Raises:
@@ -129,7 +129,7 @@ def _expand(segment: Segment, alive: Alive | None, lo: int, hi: int, depth: int)
     return frozen(runs)
 
 
-def build_part(content: Content, sources: KeySources, settings: Settings) -> Part:
+def build_part(content: Content, sources: KeySources, settings: PartSettings) -> Part:
     """Sort keys into a part."""
     vocabulary = settings.vocab_size
     if settings.mode == "keys":
@@ -139,7 +139,9 @@ def build_part(content: Content, sources: KeySources, settings: Settings) -> Par
     return Part(form.build(content, vocabulary, min_length=settings.min_length), sources)
 
 
-def load_parts(arrays: Mapping[str, NDArray[Any]], count: int, settings: Settings) -> list[Part]:
+def load_parts(
+    arrays: Mapping[str, NDArray[Any]], count: int, settings: PartSettings
+) -> list[Part]:
     """Make parts of saved arrays, whose names begin with the number of their part.
 
     Raises:
@@ -156,7 +158,7 @@ def load_parts(arrays: Mapping[str, NDArray[Any]], count: int, settings: Setting
     return [_load_part(part, settings) for part in own]
 
 
-def _load_part(arrays: Mapping[str, NDArray[Any]], settings: Settings) -> Part:
+def _load_part(arrays: Mapping[str, NDArray[Any]], settings: PartSettings) -> Part:
     names = KeySources.names()
     form = {name: array for name, array in arrays.items() if name not in names}
     for name, array in arrays.items():
@@ -176,7 +178,7 @@ def _load_part(arrays: Mapping[str, NDArray[Any]], settings: Settings) -> Part:
     return Part(segment, sources)
 
 
-def select(parts: Sequence[Part], ids: frozenset[str], settings: Settings) -> list[Part]:
+def select(parts: Sequence[Part], ids: frozenset[str], settings: PartSettings) -> list[Part]:
     """Build one part of the living keys of some documents or passages; none without any such keys.
 
     Nothing of the other keys is in it.
@@ -197,7 +199,7 @@ def select(parts: Sequence[Part], ids: frozenset[str], settings: Settings) -> li
     return [merge(chosen, settings)] if len(chosen) > 1 else chosen
 
 
-def merge(parts: Sequence[Part], settings: Settings) -> Part:
+def merge(parts: Sequence[Part], settings: PartSettings) -> Part:
     """Build one part of the living keys of several."""
     contents = [_living_content(part) for part in parts]
     ids = concatenate([content.ids for content in contents])
@@ -220,7 +222,9 @@ def _living_content(part: Part) -> Content:
     return Content(content.ids.take(living), ends)
 
 
-def settle(parts: Sequence[Part], settings: Settings, *, purge: bool = False) -> tuple[Part, ...]:
+def settle(
+    parts: Sequence[Part], settings: PartSettings, *, purge: bool = False
+) -> tuple[Part, ...]:
     """Merge parts until each is more than twice as large as the next.
 
     Parts of which half the keys were removed, or any with ``purge``, are built again without them.

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from longrag.decoding import Constraint, RichesDecoder, RichesLogitsProcessor
 from longrag.decoding.constraint import Moves
-from longrag.decoding.retrieving import retrieve
+from longrag.decoding.retrieving import retrieve_quoted
 from longrag.errors import GenerationError, InvalidParameterError, TokenizerError
 from longrag.generation import Delta, Generation
 from longrag.indexing import KeyIndex
@@ -297,7 +297,7 @@ def test_as_many_distinct_passages_as_wanted_are_retrieved(k):
     own = RichesDecoder(
         model, index, max_new_tokens=30, documents=[MILL, WEIR], require_quote=False
     )
-    found = retrieve(own, "ab?", k=k, template="{question}")
+    found = retrieve_quoted(own, "ab?", k=k, template="{question}")
     passages = [(one.source.doc_id, one.source.passage_id) for one in found]
     assert len(passages) == len(set(passages)) == min(k, 4)
 
@@ -496,7 +496,7 @@ WAYS = {
     "batch": lambda own: own.batch(["a", "b"]),
     "stream": lambda own: list(own.stream("a")),
     "keys": lambda own: list(own.keys("a")),
-    "retrieve": lambda own: retrieve(own, "ab", k=9, template="{question}"),
+    "retrieve": lambda own: retrieve_quoted(own, "ab", k=9, template="{question}"),
 }
 
 
@@ -544,7 +544,7 @@ def test_a_question_cannot_hold_the_markers_of_a_decoder():
     model = script("x [ ab. ] y")
     prompts = []
     model.prompt_ids = lambda prompt: prompts.append(prompt) or TOKENIZER.encode("a")
-    retrieve(decoder(model), "[ ab. ] << x", k=1, template="{question}")
+    retrieve_quoted(decoder(model), "[ ab. ] << x", k=1, template="{question}")
     assert prompts[0] == "  ab.   << x"
 
 

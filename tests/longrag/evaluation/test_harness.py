@@ -20,12 +20,19 @@ from llama_index.core.schema import NodeWithScore, TextNode
 from longrag.errors import IndexFormatError, InvalidParameterError
 from longrag.evaluation.datasets import Dataset, Question
 from longrag.evaluation.datasets.dataset import GivenVectors, PassageSpan
-from longrag.evaluation.harness import Pipeline, Report, Result, Settings, evaluate, with_controls
+from longrag.evaluation.harness import (
+    Pipeline,
+    PipelineSettings,
+    Report,
+    Result,
+    evaluate,
+    with_controls,
+)
 from longrag.evaluation.harness.corpora import Corpus
 from longrag.evaluation.harness.judging import agreement
 from longrag.evaluation.harness.metering import Models
 from longrag.evaluation.harness.outcomes import AnswerRecord, RetrievedText
-from longrag.evaluation.harness.scoring import Scorer
+from longrag.evaluation.harness.scoring import RecordScorer
 from longrag.evaluation.harness.settings import ABLATIONS, PIPELINES, variants
 from longrag.evaluation.harness.trec import trec_qrels, trec_run
 from longrag.evaluation.harness.word_list import WordListSystem
@@ -131,7 +138,7 @@ def test_controls_stand_in_the_table_as_the_first_pipeline_reads(town):
     for one in added[3:]:
         shared = (one.settings.token_budget, one.settings.chunk_size, one.settings.reader)
         assert shared == (70, 40, "extractive")
-    mine = Pipeline("mine", Settings(search="hybrid", alpha=1.0))
+    mine = Pipeline("mine", PipelineSettings(search="hybrid", alpha=1.0))
     assert [one.name for one in with_controls([mine], answers=False)] == ["mine", "bm25", "random"]
     assert with_controls([]) == []
 
@@ -164,7 +171,7 @@ def test_a_word_list_is_the_most_frequent_words_that_fit(budget):
     question = Question("q", "What?", ("corn",), ("a",))
     pages = Dataset("pages", (Document("a", text), Document("b", "Corn, corn!")), (question,))
     system = WordListSystem(
-        Settings(unit="words", token_budget=budget, k=1),
+        PipelineSettings(unit="words", token_budget=budget, k=1),
         Corpus(pages, Models(None, None)),
     )
     found = system.answer(question).found
@@ -259,7 +266,7 @@ def test_a_factory_is_given_the_settings_it_has_parameters_for(town):
         seen.append((corpus.name, chunk_size, depth))
         return lambda question: [document.text for document in corpus.documents[:depth]]
 
-    pipeline = Pipeline("mine", Settings(k=2), make, options={"depth": 3})
+    pipeline = Pipeline("mine", PipelineSettings(k=2), make, options={"depth": 3})
     report = evaluate([town], [pipeline], grid={"chunk_size": [64, 128]})
     assert seen == [("town", 64, 3), ("town", 128, 3)]
     assert [one.label for one in report.results] == ["mine, chunk_size=64", "mine, chunk_size=128"]
@@ -316,12 +323,12 @@ def test_modules_are_those_of_the_recipes(town):
     chatty = replace(town.questions[0], id="hello", text="Write a haiku about the sea")
     asked = replace(town, questions=(*town.questions, chatty))
     base = {"chunk_size": 40, "token_budget": 90}
-    plain = Pipeline("plain", Settings(**base))
+    plain = Pipeline("plain", PipelineSettings(**base))
     modules = [
-        Pipeline("gated", Settings(gate="default", **base)),
-        Pipeline("reversed", Settings(repack="reverse", **base)),
-        Pipeline("shortened", Settings(compress="extractive", **base)),
-        Pipeline("wide", Settings(window=1, **base)),
+        Pipeline("gated", PipelineSettings(gate="default", **base)),
+        Pipeline("reversed", PipelineSettings(repack="reverse", **base)),
+        Pipeline("shortened", PipelineSettings(compress="extractive", **base)),
+        Pipeline("wide", PipelineSettings(window=1, **base)),
     ]
     report = evaluate([asked], [plain, *modules])
     results = {one.label: one for one in report.results}
@@ -524,7 +531,7 @@ def test_a_pipeline_that_raises_loses_the_question_in_hand_alone(town, tmp_path)
             raise RuntimeError("the store is down")
         return [town.documents[0].text]
 
-    pipeline = Pipeline("mine", Settings(), lambda corpus: find)
+    pipeline = Pipeline("mine", PipelineSettings(), lambda corpus: find)
     with pytest.raises(RuntimeError, match="the store is down"):
         evaluate([town], [pipeline], folder=tmp_path)
     evaluate([town], [pipeline], folder=tmp_path)
@@ -534,7 +541,7 @@ def test_a_pipeline_that_raises_loses_the_question_in_hand_alone(town, tmp_path)
 KILLED = """
 import json, os, signal, sys, time
 from longrag.evaluation.datasets import Dataset, Question
-from longrag.evaluation.harness import Pipeline, Settings, evaluate
+from longrag.evaluation.harness import Pipeline, PipelineSettings, evaluate
 from longrag.types import Document
 
 folder, slow, last = sys.argv[1], float(sys.argv[2]), int(sys.argv[3])
@@ -552,7 +559,7 @@ pages = tuple(Document(f"d{at}", f"text {at}") for at in range(9))
 questions = tuple(Question(f"q{at}", f"what is {at}?", ("x",), (f"d{at}",)) for at in range(9))
 evaluate(
     [Dataset("pages", pages, questions)],
-    [Pipeline("mine", Settings(), lambda corpus: find)],
+    [Pipeline("mine", PipelineSettings(), lambda corpus: find)],
     folder=folder,
 )
 print(json.dumps(asked), flush=True)
@@ -617,7 +624,7 @@ def result(label, values, tokens, measure="F1"):
         }
         for at, value in enumerate(values)
     ]
-    return Result("d", label, Settings(), rows, {})
+    return Result("d", label, PipelineSettings(), rows, {})
 
 
 def test_the_cheapest_within_the_margin_is_chosen_on_one_half_and_told_on_the_other():
@@ -663,7 +670,7 @@ def test_one_question_leaves_none_to_hold_out():
 
 def test_what_reads_blindly_is_not_chosen():
     good = result("good", [1.0] * 50, 1000)
-    blind = replace(result("blind", [1.0] * 50, 10), settings=Settings(search="random"))
+    blind = replace(result("blind", [1.0] * 50, 10), settings=PipelineSettings(search="random"))
     assert Report((blind, good)).choose()[0].label == "good"
     assert Report((blind,)).choose()[0].label == "blind"
 
@@ -768,7 +775,7 @@ def test_answers_are_looked_for_as_the_metric_does(texts, answers):
     outcome = AnswerRecord(tuple(RetrievedText(text, ()) for text in texts), ())
     expected = answer_recall(texts, answers)
     asked = Dataset("asked", (Document("d", "text"),), (question,))
-    assert Scorer(count_tokens, asked).score(question, outcome)["AR"] == expected
+    assert RecordScorer(count_tokens, asked).score(question, outcome)["AR"] == expected
 
 
 def test_a_model_that_is_missing_is_told_before_anything_is_asked(town, tmp_path):

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from longrag.errors import InvalidParameterError
-from longrag.quoting import Passage, QuoteIndex, check_quote
+from longrag.quoting import QuotablePassage, QuoteIndex, check_quote
 from longrag.types import Document
 from tests.quote_kinds import CHANGED, HARMLESS, KINDS, Pool, draw
 
@@ -142,14 +142,14 @@ def test_a_wrong_source_is_corrected_where_the_quote_is_long_enough():
 
 def test_a_stretch_of_a_document_keeps_the_documents_characters():
     start = MILL.index("The new wheel")
-    passage = Passage("0", MILL[start : start + 60], start)
+    passage = QuotablePassage("0", MILL[start : start + 60], start)
     (source,) = check_quote("turned 12-15 times", [passage]).sources
     assert MILL[source.start : source.end] == "turned 12-15 times"
 
 
 def test_code_that_was_cut_open_is_still_code():
     start = PAGE.index("  Get-Content")
-    passage = Passage("2", PAGE[start:], start)
+    passage = QuotablePassage("2", PAGE[start:], start)
     assert check_quote("get-content -path $file", [passage]).sources == ()
     assert check_quote("Get-Content -Path $file", [passage]).status == "verbatim"
 
@@ -196,7 +196,7 @@ def test_quotes_of_a_kind_are_accepted_or_refused(kind):
     found = [case for case in cases if case is not None]
     assert found
     for case in found:
-        passages = [Passage(str(place), text) for place, text in enumerate(case.texts)]
+        passages = [QuotablePassage(str(place), text) for place, text in enumerate(case.texts)]
         checked = check_quote(case.quote, passages, named=case.named)
         passed = checked.evidence if kind == "few words by chance" else checked.accepted
         assert passed == (kind in HARMLESS), (case.quote, checked)

@@ -5,7 +5,7 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from longrag.errors import InvalidParameterError
-from longrag.quoting import Passage, check_answer
+from longrag.quoting import QuotablePassage, check_answer
 from longrag.quoting.citations import (
     Citable,
     Part,
@@ -22,7 +22,7 @@ CITY = "Port Alder was founded in 1742 by a captain."
 
 def citable(doc_id, text, /, **metadata):
     title = metadata.get("title", "")
-    return Citable.of([Passage(doc_id, text, title=title)], metadata)
+    return Citable.of([QuotablePassage(doc_id, text, title=title)], metadata)
 
 
 DOCUMENTS = [

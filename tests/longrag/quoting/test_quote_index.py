@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from longrag.errors import IndexFormatError, InvalidParameterError
 from longrag.indexing import KeyIndex
-from longrag.quoting import Passage, QuoteIndex
+from longrag.quoting import QuotablePassage, QuoteIndex
 from longrag.quoting.wording import read_wording
 from longrag.types import Document
 
@@ -102,10 +102,10 @@ def test_a_run_is_found_as_by_reading_all_documents(texts, quote, seen):
     wording = read_wording(quote)
     wanted = None
     for document in documents:
-        runs = Passage.of(document).find(wording.words, wording) if wording.words else []
+        runs = QuotablePassage.of(document).find(wording.words, wording) if wording.words else []
         whole = [run for run in runs if run[1] - run[0] == len(wording.words)]
         if whole and int(document.id) in seen:
-            wanted = Passage.of(document).source(*whole[0])
+            wanted = QuotablePassage.of(document).source(*whole[0])
             break
     assert index.find(quote) == wanted
 
@@ -174,7 +174,7 @@ def test_long_texts_are_read_around_the_words_as_if_whole(before, quote, filled)
     words = " ".join(quote)
     found = QuoteIndex.from_documents([Document("a", text)]).find(words)
     wording = read_wording(words)
-    runs = Passage("a", text).find(wording.words, wording)
+    runs = QuotablePassage("a", text).find(wording.words, wording)
     assert (found is None) == (not runs)
     if found is not None:
         shown = read_wording(text[found.start : found.end])
