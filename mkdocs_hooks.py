@@ -13,7 +13,8 @@ from mkdocs.config.defaults import MkDocsConfig
 from mkdocs.structure.files import File, Files
 
 ROOT = Path(__file__).parent
-CORE = ("ingestion", "indexing", "retrieval", "refinement", "synthesis", "decoding", "recipes",
+CORE = ("ingestion", "indexing", "retrieval", "refinement", "synthesis", "decoding", "quoting",
+        "recipes", "indices", "stores", "explorer",
         "evaluation", "evaluation.datasets", "evaluation.harness", "evaluation.judged",
         "models", "calls", "journal", "prompts", "types", "errors")  # fmt: skip
 MODULES = ("llama_index_longrag", "langchain_longrag", *(f"longrag.{name}" for name in CORE))

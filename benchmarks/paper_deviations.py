@@ -1,7 +1,7 @@
 """What "paper" does differently from the code of RAPTOR's authors, one deviation after the other.
 
     python benchmarks/paper_deviations.py
-    python benchmarks/raptor_build.py --clusterers paper published --vectors wikispeedia
+    python benchmarks/raptor_build.py --clusterers paper reference --vectors wikispeedia
 
 The vectors are MiniLM's of MuSiQue's paragraphs. Preservation is the share of the ten nearest
 neighbours of a node, by cosine, that are among its ten nearest in the layout. BIC is compared on

@@ -218,7 +218,7 @@ class TildeRerank(ScorerRerank):
         Raises:
             InvalidParameterError: a setting is not allowed, or a weight is not positive and finite.
         """
-        found = cls(scorer=_refuse_unweighed, **settings)
+        found = cls(scorer=_refuse_unweighted, **settings)
         parts = _group_texts(documents, found._split_text, found.unit_key)
         found = cls(scorer=TildeScorer.precompute(chain(*parts.values()), model), **settings)
         found._parts = parts
@@ -237,7 +237,7 @@ class TildeRerank(ScorerRerank):
         return cls(scorer=TildeScorer(index, tokenizer), **settings)
 
 
-def _refuse_unweighed(query: str, texts: Sequence[str], /) -> Any:
+def _refuse_unweighted(query: str, texts: Sequence[str], /) -> Any:
     raise InvalidParameterError("texts", texts, "those of documents whose terms were weighed")
 
 

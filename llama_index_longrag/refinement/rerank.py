@@ -242,20 +242,20 @@ class TildeRerank(ScorerRerank):
 
     @classmethod
     def from_index(
-        cls: type[_Self], index: TildeIndex, terms: TermTokenizer, **settings: Any
+        cls: type[_Self], index: TildeIndex, tokenizer: TermTokenizer, **settings: Any
     ) -> _Self:
         """Rerank by an index of weights, whose texts are those of the nodes.
 
         Args:
             index: the weights.
-            terms: cuts the questions, as the texts were cut: ``TildeModel.tokenizer``.
+            tokenizer: cuts the questions, as the texts were cut: ``TildeModel.tokenizer``.
             settings: of the class.
 
         Raises:
             InvalidParameterError: a setting is not allowed, or the index was made with another
                 tokenizer.
         """
-        return cls(**{"model_name": "TildeIndex", **settings}, scorer=TildeScorer(index, terms))
+        return cls(**{"model_name": "TildeIndex", **settings}, scorer=TildeScorer(index, tokenizer))
 
 
 def _refuse_unweighted(query: str, texts: Sequence[str], /) -> Any:

@@ -15,7 +15,7 @@ BLOCKS = re.findall(r"^```python\n(.*?)^```$", README, re.MULTILINE | re.DOTALL)
 EXTRAS = ("numba", "llvmlite", "scipy", "sklearn", "umap")
 # Each names the extra where it is missing, or does without it.
 USERS = {
-    "longrag/indexing/tree/published.py",
+    "longrag/indexing/tree/reference.py",
     "longrag/indexing/tree/umap_reduction.py",
     "longrag/ingestion/compiled.py",
 }
@@ -64,7 +64,7 @@ for name in ("stable", "fast"):
     assert {row for group in groups for row in group} == set(range(700))
 for refused, extra in (
     (lambda: clusterer("paper"), "umap"),
-    (lambda: clusterer("published"), "umap"),
+    (lambda: clusterer("reference"), "umap"),
     (lambda: KeyIndex.from_token_ids([[1]], vocab_size=2, mode="fm"), "fast"),
 ):
     try:

@@ -20,8 +20,8 @@ from longrag.indexing.tree import mixtures
 from longrag.indexing.tree.clustering import cluster_layer, clusterer
 from longrag.indexing.tree.mixtures import FastClusterer, PaperClusterer
 from longrag.indexing.tree.partitions import ContiguousClusterer, GraphClusterer
-from longrag.indexing.tree.published import PublishedClusterer, _best_mixture
-from longrag.indexing.tree.rank_tree import StableClusterer
+from longrag.indexing.tree.reference import ReferenceClusterer, _best_mixture
+from longrag.indexing.tree.stable import StableClusterer
 from tests.longrag.indexing.tree.layers import layer, topics
 
 ROOT = Path(__file__).parents[4]
@@ -39,7 +39,7 @@ def labels_of(groups, count):
     ("name", "kind"),
     [
         ("paper", PaperClusterer),
-        ("published", PublishedClusterer),
+        ("reference", ReferenceClusterer),
         ("fast", FastClusterer),
         ("contiguous", ContiguousClusterer),
         ("graph", GraphClusterer),
@@ -63,11 +63,11 @@ def test_a_callable_passes_through():
 
 @pytest.mark.parametrize("name", ["umap", "", "Paper", None, 3, ["fast"]])
 def test_another_name_is_refused_with_the_names_there_are(name):
-    with pytest.raises(InvalidParameterError, match="'paper', 'published', 'fast', 'contiguous'"):
+    with pytest.raises(InvalidParameterError, match="'paper', 'reference', 'fast', 'contiguous'"):
         clusterer(name)
 
 
-@pytest.mark.parametrize("name", ["paper", "published"])
+@pytest.mark.parametrize("name", ["paper", "reference"])
 def test_what_needs_umap_names_the_extra_before_anything_is_paid_for(name, monkeypatch):
     monkeypatch.setitem(sys.modules, "umap", None)
     with pytest.raises(MissingExtraError, match=rf"'{name}' needs .*longrag\[umap\]"):
@@ -94,11 +94,11 @@ def test_graph_without_networkx_names_the_extra(monkeypatch):
         (PaperClusterer, "local_neighbors", 1),
         (PaperClusterer, "random_state", -1),
         (PaperClusterer, "random_state", 2**32),
-        (PublishedClusterer, "dimension", 0),
-        (PublishedClusterer, "max_components", "49"),
-        (PublishedClusterer, "local_neighbors", 1),
-        (PublishedClusterer, "threshold", -0.1),
-        (PublishedClusterer, "random_state", 2**32),
+        (ReferenceClusterer, "dimension", 0),
+        (ReferenceClusterer, "max_components", "49"),
+        (ReferenceClusterer, "local_neighbors", 1),
+        (ReferenceClusterer, "threshold", -0.1),
+        (ReferenceClusterer, "random_state", 2**32),
         (FastClusterer, "size", 1),
         (FastClusterer, "size", 7.5),
         (FastClusterer, "dimension", True),
@@ -135,7 +135,7 @@ def test_windows_follow_the_order_and_the_last_is_no_stump(count, sizes):
     assert [row for group in groups for row in group] == list(range(count))
 
 
-@pytest.mark.parametrize("name", ["paper", "published", "fast", "graph", "stable"])
+@pytest.mark.parametrize("name", ["paper", "reference", "fast", "graph", "stable"])
 def test_topics_that_lie_apart_are_found(name):
     vectors, truth = topics(12, 7)
     groups = cluster_layer(clusterer(name), layer(vectors), max_tokens=3500)
@@ -234,7 +234,7 @@ def test_nothing_crashes_on_hostile_inputs(name):
         check(cluster_layer(made, given, max_tokens=max_tokens), given, max_tokens)
 
 
-@pytest.mark.parametrize(("name", "rounds"), [("paper", 40), ("published", 15)])
+@pytest.mark.parametrize(("name", "rounds"), [("paper", 40), ("reference", 15)])
 def test_the_papers_clusterer_does_not_crash_on_hostile_inputs(name, rounds):
     rng = np.random.default_rng(1)
     made = clusterer(name)
@@ -246,14 +246,14 @@ def test_the_papers_clusterer_does_not_crash_on_hostile_inputs(name, rounds):
 @pytest.mark.parametrize("count", range(1, 16))
 def test_the_papers_clusterer_takes_the_smallest_layers(count):
     vectors = np.random.default_rng(count).standard_normal((count, 20))
-    for made in (PaperClusterer(), PublishedClusterer()):
+    for made in (PaperClusterer(), ReferenceClusterer()):
         groups = made(layer(vectors))
         assert {row for group in groups for row in group} == set(range(count))
     small = PaperClusterer(dimension=1, max_neighbors=2, local_neighbors=2)(layer(vectors))
     assert {row for group in small for row in group} == set(range(count))
 
 
-def test_the_published_mixture_is_scikit_learns_of_the_lowest_bic():
+def test_the_reference_mixture_is_scikit_learns_of_the_lowest_bic():
     points = np.random.default_rng(0).standard_normal((60, 3))
     points[:30] += 8
     mixtures = [GaussianMixture(n, random_state=3).fit(points) for n in range(1, 11)]
@@ -262,7 +262,7 @@ def test_the_published_mixture_is_scikit_learns_of_the_lowest_bic():
     np.testing.assert_array_equal(_best_mixture(points, 10, 3), best.predict_proba(points))
 
 
-def test_the_published_clusterer_tries_more_components_than_half_the_nodes():
+def test_the_reference_clusterer_tries_more_components_than_half_the_nodes():
     tried = []
 
     class Counted(GaussianMixture):
@@ -273,7 +273,7 @@ def test_the_published_clusterer_tries_more_components_than_half_the_nodes():
     vectors, _ = topics(4, 4)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("sklearn.mixture.GaussianMixture", Counted)
-        PublishedClusterer()(layer(vectors))
+        ReferenceClusterer()(layer(vectors))
     assert tried[:15] == list(range(1, 16))
 
 
@@ -284,7 +284,7 @@ SCRIPT = """
     from longrag.indexing.tree.clusterer import Layer
     vectors = np.random.default_rng(0).standard_normal((150, 40)).astype(np.float32)
     layer = Layer(tuple(f"node {row}" for row in range(150)), vectors, (100,) * 150)
-    names = ("paper", "published", "fast", "graph", "stable")
+    names = ("paper", "reference", "fast", "graph", "stable")
     found = [cluster_layer(clusterer(n), layer, max_tokens=3500) for n in names]
     print(json.dumps(found), file=out)
 """

@@ -16,7 +16,7 @@ from longrag.indexing.tree.umap_reduction import check_umap, reduce_dimension
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class PublishedClusterer:
+class ReferenceClusterer:
     """Clusters as the code of RAPTOR's authors does, however many nodes a layer has.
 
     The global step looks at ``sqrt(n - 1)`` neighbours of each of all n nodes, each fit tries 1 to
@@ -56,7 +56,7 @@ class PublishedClusterer:
         check_integer("local_neighbors", self.local_neighbors, at_least=2)
         check_seed(self.random_state)
         check_share("threshold", self.threshold)
-        check_umap("published")
+        check_umap("reference")
 
     def __call__(self, layer: Layer) -> list[list[int]]:
         """Return groups of indices into the layer."""
