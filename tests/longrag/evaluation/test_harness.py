@@ -34,8 +34,8 @@ from longrag.evaluation.harness.metering import Models
 from longrag.evaluation.harness.outcomes import AnswerRecord, RetrievedText
 from longrag.evaluation.harness.scoring import RecordScorer
 from longrag.evaluation.harness.settings import ABLATIONS, PIPELINES, variants
+from longrag.evaluation.harness.systems import WordListSystem
 from longrag.evaluation.harness.trec import trec_qrels, trec_run
-from longrag.evaluation.harness.word_list import WordListSystem
 from longrag.evaluation.metrics import answer_recall, gold_recall, ndcg
 from longrag.models import LsaEmbedder, count_tokens
 from longrag.types import Document
