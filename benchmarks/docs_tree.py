@@ -30,12 +30,14 @@ from numpy.typing import NDArray  # noqa: E402
 from public_data import add_data_option, rows  # noqa: E402
 
 from longrag.calls import Embed, Request, run  # noqa: E402
+from longrag.indexing import TreeSettings  # noqa: E402
 from longrag.indexing.tree.builder import build_tree  # noqa: E402
 from longrag.indexing.tree.keyword_abstracts import KeywordSummarizer  # noqa: E402
 from longrag.indexing.tree.settings import TreeBuilder  # noqa: E402
 from longrag.indexing.tree.summaries import ExtractiveSummarizer  # noqa: E402
 from longrag.indexing.tree.tree import Tree  # noqa: E402
 from longrag.models import LsaEmbedder  # noqa: E402
+from longrag.retrieval import TreeSearchSettings  # noqa: E402
 from longrag.retrieval.tree_search import TreeScorer, collapsed  # noqa: E402
 from longrag.types import Document  # noqa: E402
 
@@ -109,7 +111,12 @@ def found_share(tree: Tree, questions: Sequence[tuple[str, str]], vectors: Vecto
     shares = []
     for levels in ([0], None):
         read = [
-            collapsed(tree, scorer.asked(vector), token_budget=BUDGET, levels=levels)
+            collapsed(
+                tree,
+                scorer.asked(vector),
+                token_budget=BUDGET,
+                search=TreeSearchSettings(levels=levels),
+            )
             for vector in asked
         ]
         right = [
@@ -145,7 +152,9 @@ def main() -> None:
     for scope in options.scopes:
         for clusterer in options.clusterers if scope == "corpus" else options.clusterers[:1]:
             settings = TreeBuilder(
-                clusterer=clusterer, summarizer=ABSTRACTS[options.abstracts], scope=scope
+                clusterer=clusterer,
+                summarizer=ABSTRACTS[options.abstracts],
+                tree=TreeSettings(scope=scope),
             )
             tree, own, embedding = build(documents, settings, vectors)
             shape = tree.statistics()

@@ -17,7 +17,7 @@ from playwright.sync_api import sync_playwright
 
 from longrag.calls import run
 from longrag.explorer import explore
-from longrag.indexing import ExtractiveSummarizer, TreeBuilder
+from longrag.indexing import ExtractiveSummarizer, TreeBuilder, TreeSettings
 from longrag.indices import CorpusIndex
 from longrag.indices.tree import TreeIndex
 from longrag.models import LsaEmbedder
@@ -65,7 +65,9 @@ def main() -> None:
     embedder = LsaEmbedder(texts)
     units = CorpusIndex()
     tree = TreeIndex(
-        TreeBuilder(summarizer=ExtractiveSummarizer(), chunk_size=12, clusterer="fast")
+        TreeBuilder(
+            summarizer=ExtractiveSummarizer(), tree=TreeSettings(chunk_size=12), clusterer="fast"
+        )
     )
 
     def answer(request):  # noqa: ANN001, ANN202 - of the embedder alone

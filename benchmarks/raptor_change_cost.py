@@ -34,6 +34,7 @@ from public_data import add_data_option  # noqa: E402
 from rival_clusterers import RIVALS  # noqa: E402
 
 from longrag.calls import Embed, Generate, Request, run  # noqa: E402
+from longrag.indexing import TreeSettings  # noqa: E402
 from longrag.indexing.tree.builder import build_tree  # noqa: E402
 from longrag.indexing.tree.settings import TreeBuilder  # noqa: E402
 from longrag.indexing.tree.summaries import SummaryInput  # noqa: E402
@@ -125,9 +126,7 @@ def built(
     builder = TreeBuilder(
         clusterer=RIVALS.get(clusterer, clusterer),
         summarizer=summarize,
-        chunk_size=1,
-        max_cluster_tokens=10**9,
-        count_tokens=lambda text: 1,
+        tree=TreeSettings(chunk_size=1, max_cluster_tokens=10**9, tokenizer=lambda text: 1),
         split_sentences=sentences,
     )
     known = {document.id for document in documents if before and before.of_document(document.id)}

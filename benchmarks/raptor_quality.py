@@ -65,6 +65,7 @@ from longrag.evaluation.metrics import (  # noqa: E402
     rouge_l,
     token_f1,
 )
+from longrag.indexing import TreeSettings  # noqa: E402
 from longrag.indexing.tree.builder import build_tree  # noqa: E402
 from longrag.indexing.tree.keyword_abstracts import KeywordSummarizer  # noqa: E402
 from longrag.indexing.tree.settings import TreeBuilder  # noqa: E402
@@ -73,6 +74,7 @@ from longrag.indexing.tree.tree import Tree  # noqa: E402
 from longrag.journal import Journal  # noqa: E402
 from longrag.models.words import content_terms  # noqa: E402
 from longrag.prompts import field  # noqa: E402
+from longrag.retrieval import TreeSearchSettings  # noqa: E402
 from longrag.retrieval.tree_search import TreeScorer, collapsed, traverse  # noqa: E402
 from longrag.types import Document, RetrievedNode  # noqa: E402
 
@@ -211,7 +213,7 @@ class Bench:
         builder = TreeBuilder(
             clusterer=RIVALS.get(clusterer, clusterer),
             summarizer=LlmSummarizer() if llm else ABSTRACTS[self._abstracts],
-            scope="document",
+            tree=TreeSettings(scope="document"),
         )
         with self.journal(self._llm) as journal:
             trees: dict[str, Tree] = {}
@@ -301,25 +303,34 @@ def coverage(case: Case, found: Sequence[RetrievedNode]) -> float:
 
 def flat(case: Case, budget: int) -> list[RetrievedNode]:
     """Read the best leaves."""
-    return collapsed(case.tree, case.scores, token_budget=budget, levels=[0])
+    return collapsed(
+        case.tree, case.scores, token_budget=budget, search=TreeSearchSettings(levels=[0])
+    )
 
 
 def plain(case: Case, budget: int) -> list[RetrievedNode]:
     """Read the best nodes of all levels, as the paper does."""
-    return collapsed(case.tree, case.scores, token_budget=budget, redundancy=None)
+    return collapsed(
+        case.tree, case.scores, token_budget=budget, search=TreeSearchSettings(redundancy=None)
+    )
 
 
 def without_repetition(case: Case, budget: int, redundancy: float = 0.25) -> list[RetrievedNode]:
     """Read the best nodes that do not repeat what was read of the same leaves."""
-    return collapsed(case.tree, case.scores, token_budget=budget, redundancy=redundancy)
+    return collapsed(
+        case.tree,
+        case.scores,
+        token_budget=budget,
+        search=TreeSearchSettings(redundancy=redundancy),
+    )
 
 
 def nothing_twice(
     case: Case, budget: int, levels: Sequence[int] | None = None
 ) -> list[RetrievedNode]:
     """Read the best nodes that do not repeat what was read of any leaves."""
-    settings: Any = {"redundancy": 0.4, "compare": "all", "levels": levels}
-    return collapsed(case.tree, case.scores, token_budget=budget, **settings)
+    search = TreeSearchSettings(redundancy=0.4, compare="all", levels=levels)
+    return collapsed(case.tree, case.scores, token_budget=budget, search=search)
 
 
 def fullest_traversal(case: Case, budget: int) -> list[RetrievedNode]:
@@ -336,7 +347,9 @@ def fullest_traversal(case: Case, budget: int) -> list[RetrievedNode]:
 def by_keywords(case: Case, budget: int, levels: Sequence[int] | None = None) -> Any:
     """Read the nodes of some levels by BM25 ("BM25 with RAPTOR")."""
     assert case.keywords is not None
-    return collapsed(case.tree, case.keywords, token_budget=budget, levels=levels)
+    return collapsed(
+        case.tree, case.keywords, token_budget=budget, search=TreeSearchSettings(levels=levels)
+    )
 
 
 def tokens(found: Sequence[RetrievedNode]) -> int:

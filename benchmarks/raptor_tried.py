@@ -35,6 +35,7 @@ from raptor_quality import (
 
 from longrag.evaluation.metrics import paired_difference_interval
 from longrag.models.words import content_terms
+from longrag.retrieval import TreeSearchSettings
 from longrag.retrieval.tree_search import collapsed
 from longrag.types import RetrievedNode
 
@@ -71,7 +72,7 @@ def with_keywords(case: Case, weight: float) -> Floats:
 def leaves_by(scores: Callable[[Case, float], Floats], weight: float) -> Search:
     """Read the leaves that are best by other scores."""
     return lambda case, budget: collapsed(
-        case.tree, scores(case, weight), token_budget=budget, levels=[0]
+        case.tree, scores(case, weight), token_budget=budget, search=TreeSearchSettings(levels=[0])
     )
 
 
@@ -147,9 +148,7 @@ def new_words(most: float, levels: Sequence[int] | None) -> Search:
         case.tree,
         case.scores,
         token_budget=budget,
-        levels=levels,
-        redundancy=most,
-        compare="all",
+        search=TreeSearchSettings(levels=levels, redundancy=most, compare="all"),
     )
 
 

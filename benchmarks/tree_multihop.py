@@ -28,12 +28,14 @@ from public_data import add_data_option, rows  # noqa: E402
 
 from longrag.calls import Embed, Request, run  # noqa: E402
 from longrag.evaluation.metrics import paired_difference_interval  # noqa: E402
+from longrag.indexing import TreeSettings  # noqa: E402
 from longrag.indexing.tree.builder import build_tree  # noqa: E402
 from longrag.indexing.tree.keyword_abstracts import KeywordSummarizer  # noqa: E402
 from longrag.indexing.tree.settings import TreeBuilder  # noqa: E402
 from longrag.indexing.tree.summaries import ExtractiveSummarizer, Summarizer, SummaryInput  # noqa: E402
 from longrag.indexing.tree.tree import Tree  # noqa: E402
 from longrag.models import LsaEmbedder, MiniLmEmbedder  # noqa: E402
+from longrag.retrieval import TreeSearchSettings  # noqa: E402
 from longrag.retrieval.tree_search import TreeScorer, collapsed, traverse  # noqa: E402
 from longrag.types import Document, RetrievedNode  # noqa: E402
 
@@ -70,13 +72,18 @@ def fullest_traversal(tree: Tree, scores: NDArray[np.float64], budget: int) -> l
 def searches() -> dict[str, Search]:
     """Return what is compared, the leaves alone first."""
     every: Any = {"redundancy": 0.4, "compare": "all"}
+    of_all = TreeSearchSettings(**every)
     return {
-        "leaves alone": lambda t, s, b: collapsed(t, s, token_budget=b, levels=[0]),
+        "leaves alone": lambda t, s, b: collapsed(
+            t, s, token_budget=b, search=TreeSearchSettings(levels=[0])
+        ),
         "leaves alone, 0.4 of all": lambda t, s, b: collapsed(
-            t, s, token_budget=b, levels=[0], **every
+            t, s, token_budget=b, search=TreeSearchSettings(levels=[0], **every)
         ),
         "collapsed tree": lambda t, s, b: collapsed(t, s, token_budget=b),
-        "collapsed tree, 0.4 of all": lambda t, s, b: collapsed(t, s, token_budget=b, **every),
+        "collapsed tree, 0.4 of all": lambda t, s, b: collapsed(
+            t, s, token_budget=b, search=of_all
+        ),
         "traversal": fullest_traversal,
     }
 
@@ -126,7 +133,9 @@ def main() -> None:
         summarizer: Summarizer = KeywordSummarizer()
         if name == "extractive":
             summarizer = LsaExtracts([document.text for document in corpus])
-        settings = TreeBuilder(clusterer=options.clusterer, summarizer=summarizer, chunk_size=None)
+        settings = TreeBuilder(
+            clusterer=options.clusterer, summarizer=summarizer, tree=TreeSettings(chunk_size=None)
+        )
         tree = run(build_tree(corpus, settings), answer)
         shape = tree.statistics()
         print(f"\n{name}: {shape.nodes} nodes by level, {len(questions)} questions")

@@ -9,6 +9,7 @@ from llama_index.core import Document
 from llama_index_longrag import ExtractiveLLM, LocalEmbedding, RaptorIndex, TwoTurnSynthesizer
 from longrag.ingestion import read_documents
 from longrag.models import LsaEmbedder
+from longrag.retrieval import TreeSearchSettings
 
 pages = read_documents("docs")
 documents = [Document(id_=p.id, text=p.text, metadata={"title": p.title}) for p in pages]
@@ -29,7 +30,7 @@ engine = index.as_query_engine(
     llm=llm,
     response_synthesizer=TwoTurnSynthesizer(llm=llm),  # or that of any other index
     token_budget=1000,
-    redundancy=0.5,
+    search=TreeSearchSettings(redundancy=0.5),
 )
 text_of = {page.id: page.text for page in pages}
 for question in (

@@ -17,6 +17,7 @@ from langchain_longrag import (
 )
 from longrag.ingestion import read_documents
 from longrag.models import LsaEmbedder
+from longrag.retrieval import TreeSearchSettings
 
 # LangChain marks the class this one extends as beta, and says so.
 warnings.filterwarnings("ignore", "The class `DocumentIndex` is in beta")
@@ -29,10 +30,16 @@ index = RaptorIndex.from_documents(documents, embedding, summarizer="extractive"
 print("nodes by level, leaves first:", *index.statistics().nodes)
 
 retrievers = {
-    "collapsed": RaptorRetriever(index=index, token_budget=1000, redundancy=0.5),
+    "collapsed": RaptorRetriever(
+        index=index, token_budget=1000, search=TreeSearchSettings(redundancy=0.5)
+    ),
     "traversal": RaptorRetriever(index=index, mode="traversal", k=3),
-    "BM25": RaptorRetriever(index=index, scoring="bm25", token_budget=1000),
-    "leaves alone": RaptorRetriever(index=index, levels=[0], token_budget=1000),
+    "BM25": RaptorRetriever(
+        index=index, search=TreeSearchSettings(scoring="bm25"), token_budget=1000
+    ),
+    "leaves alone": RaptorRetriever(
+        index=index, search=TreeSearchSettings(levels=[0]), token_budget=1000
+    ),
 }
 question = "How many tokens does a long unit hold by default?"
 print(question)

@@ -12,6 +12,7 @@ from langchain_core.documents import Document
 from langchain_core.runnables import RunnableLambda
 
 from langchain_longrag import LocalEmbeddings, RaptorIndex
+from longrag.calls import CallSettings
 from longrag.errors import CallLimitError, NoJournalWarning, SummaryError
 from longrag.ingestion import read_documents
 from longrag.models import LsaEmbedder
@@ -41,10 +42,11 @@ class PaidModel:
         return f"A summary of: {prompt[-800:-500]}"
 
 
-def build(folder, *, refused=None, **settings):
+def build(folder, *, refused=None, max_llm_calls=None, **settings):
     model = RunnableLambda(PaidModel(folder / "bill", refused))  # or any chat model
     # Without retries, so that one refusal is seen to end the build.
-    settings |= {"max_concurrency": IN_FLIGHT, "retry": None}
+    calls = CallSettings(retry=None, max_llm_calls=max_llm_calls)
+    settings |= {"max_concurrency": IN_FLIGHT, "calls": calls}
     return RaptorIndex.from_documents(documents, embedding, llm=model, **settings)
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copyreg
-from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence, Sized
 from dataclasses import dataclass, field
 from enum import Enum
 from hashlib import sha256
@@ -30,6 +30,9 @@ LARGEST_VALUE: Final = 1e15
 
 TokenCounter: TypeAlias = Callable[[str], int]
 """Counts the tokens of a text; any callable from string to a non-negative integer will do."""
+
+Tokenize: TypeAlias = Callable[[str], Sized | int]
+"""Returns the tokens of a text, or their number."""
 
 Span: TypeAlias = tuple[int, int]
 """A half-open range of characters, ``text[start:end]``."""

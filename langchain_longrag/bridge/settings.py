@@ -33,6 +33,11 @@ class CheckedModel(BaseModel):
         """Refuse settings out of range."""
 
 
+def setting_names(owner: type[BaseModel]) -> list[str]:
+    """Return the names of the settings that a component takes."""
+    return [one.alias or name for name, one in owner.model_fields.items()]
+
+
 def check_sequence(name: str, value: object) -> None:
     """Refuse a setting that is no list or tuple, or another sequence.
 
@@ -65,7 +70,7 @@ def _own_error(owner: type[BaseModel], error: ValidationError) -> LongragError:
     match first["type"]:
         case "extra_forbidden":
             try:
-                check_arguments(owner.__name__, [name], owner.model_fields)
+                check_arguments(owner.__name__, [name], setting_names(owner))
             except InvalidParameterError as refusal:
                 return refusal
         case "missing":

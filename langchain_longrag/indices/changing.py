@@ -36,7 +36,6 @@ class ChangingIndex(CheckedModel, DocumentIndex):
     model_config = ConfigDict(arbitrary_types_allowed=True, extra="forbid")
 
     embedding: SkipValidation[Embeddings]
-    title_key: str = "title"
 
     def _prepare(self) -> None:
         super()._prepare()
@@ -129,6 +128,10 @@ class ChangingIndex(CheckedModel, DocumentIndex):
     ) -> Sequence[str]:
         """Make a change, as ``_change`` does."""
 
+    @abstractmethod
+    def _title_key(self) -> str:
+        """Return the metadata key of a document's title."""
+
     def _to_core(self, items: Sequence[Document]) -> list[core.Document]:
         items = list(items)
         for number, item in enumerate(items):
@@ -139,7 +142,7 @@ class ChangingIndex(CheckedModel, DocumentIndex):
                 )
         # The index outlives the call: what the caller does to a document later must not reach it.
         copies = [copy.deepcopy(item) for item in items]
-        documents = to_core(copies, self.title_key, number_equal=False)
+        documents = to_core(copies, self._title_key(), number_equal=False)
         # Equal documents without an id are one, in one batch as in two; the last one stays.
         pairs = list(zip(documents, copies, strict=True))
         unnamed = {d.id: d for d, item in pairs if item.id is None}

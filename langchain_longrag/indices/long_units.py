@@ -110,6 +110,7 @@ class LongRAGIndex(ChangingIndex):
     token_budget: SkipValidation[int | None] = None
     mode: SkipValidation[Mode | None] = None
     filter: SkipValidation[MetadataFilter | None] = None
+    title_key: str = "title"
     max_tokens: SkipValidation[int] = 4096
     chunk_size: SkipValidation[int] = 256
     granularity: SkipValidation[core.Granularity] = "chunk"
@@ -158,6 +159,9 @@ class LongRAGIndex(ChangingIndex):
     def candidates_retriever(self) -> LongRAGIndex:
         """Return the index as a retriever by vectors alone, beside which keywords are searched."""
         return self.model_copy(update={"mode": "maxp"})
+
+    def _title_key(self) -> str:
+        return self.title_key
 
     def documents_by_id(self) -> Mapping[str, core.Document]:
         """Return the documents there are, by id."""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import Executor
 from typing import Any, Final, Literal
 
 from langchain_core.documents import Document
@@ -14,9 +13,10 @@ from langchain_core.prompts import BasePromptTemplate
 from langchain_core.retrievers import LangSmithRetrieverParams
 from langchain_core.runnables import RunnableConfig
 from langchain_core.vectorstores import VectorStore
-from pydantic import Field, PrivateAttr, SkipValidation
+from pydantic import ConfigDict, Field, PrivateAttr, SkipValidation
 
 from langchain_longrag.bridge.answering import ModelAnswers, check_llm
+from langchain_longrag.bridge.settings import setting_names
 from langchain_longrag.bridge.tree_nodes import Snapshot
 from langchain_longrag.indices.changing import ChangingIndex
 from langchain_longrag.indices.mirror import StoreMirror
@@ -27,31 +27,27 @@ from langchain_longrag.retrieval.raptor import RaptorRetriever
 from langchain_longrag.retrieval.tree_search import TreeSearch
 from longrag import types as core
 from longrag.calls import Flow, arun, run
-from longrag.calls.limit import CallLimit
-from longrag.calls.retries import check_retry, choose_rate_limit, choose_retry
-from longrag.calls.settings import RateLimit, RetryLike
+from longrag.calls.retries import choose_rate_limit, choose_retry
+from longrag.calls.settings import CallSettings
 from longrag.errors import InvalidParameterError, check_arguments
 from longrag.explorer import page
 from longrag.indexing.database import IndexDatabase
-from longrag.indexing.tree.bounds import OnLong
 from longrag.indexing.tree.clusterer import Clusterer
 from longrag.indexing.tree.estimates import TreeEstimate, estimate_tree
-from longrag.indexing.tree.settings import Scope, TreeBuilder
+from longrag.indexing.tree.settings import TreeBuilder, TreeSettings
 from longrag.indexing.tree.summaries import LlmSummarizer, Summarizer
-from longrag.indexing.tree.summarizers import asks_no_model, choose_summarizer
+from longrag.indexing.tree.summarizers import asks_no_model
 from longrag.indexing.tree.tree import Tree, TreeStatistics
 from longrag.indices.builds import BuildReport, JournalAdvice
-from longrag.indices.journals import StaleSources, check_journal
-from longrag.indices.tree import TreeChange, TreeIndex
+from longrag.indices.journals import StaleSources, check_calls
+from longrag.indices.tree import TreeChange, TreeIndex, saved_tree
 from longrag.indices.tree_database import KIND, DatabaseTree
 from longrag.journal import Journal
-from longrag.models.tokens import count_tokens
+from longrag.models.tokens import token_counter
 from longrag.retrieval.tree_search import TreeScorer
 from longrag.retrieval.units import check_k
 
-_OF_A_SEARCH: Final = (
-    *("mode", "k", "depth", "start_level", "levels", "redundancy", "compare", "scoring"),
-)
+_OF_A_SEARCH: Final = (*("mode", "k", "search"),)
 
 
 class RaptorIndex(TreeSearch, ChangingIndex):
@@ -94,37 +90,20 @@ class RaptorIndex(TreeSearch, ChangingIndex):
         random_state: seeds a clusterer that is given by name.
         journal: a path, opened for each change under the names of ``llm`` and ``embedding``, or a
             ``Journal`` of your own. A build that asks a model often warns once without one.
-        journal_bytes: the most bytes that a journal opened here keeps; see ``Journal``.
         summarizer: "extractive" quotes sentences and "keywords" lists key words, both without
-            ``llm``; or your own.
-        summary_tokens: the most tokens a summary has. It is the model's own limit, too, where its
-            class is known to have one and it does not reason.
-        on_long: what becomes of a longer summary: "cut" keeps its first sentences, "refuse" makes
-            it an error, "keep" takes it as it is.
-        summary_prompt: a prompt template with the variable ``context`` and, where wanted,
-            ``max_words``.
-        scope: what becomes one tree: the "corpus", each "document", as in the paper, or a metadata
-            key such as "tenant": one tree for the documents of each value, so that a search
-            filtered by it keeps its summaries. A document without one string, number or bool there
-            is refused.
-        chunk_size: the largest size of a leaf, in tokens; None makes each document one leaf.
-        max_cluster_tokens: the most tokens that one summary is made from.
-        max_levels: the most levels above the leaves; None goes on until one node is left.
-        length_function: counts tokens.
-        executor: cuts documents and clusters layers, for instance a ``ProcessPoolExecutor``; None
-            does it in the calling thread. The tree is the same.
-        title_key: the metadata key of a document's title.
+            ``llm``; or your own; or the prompt template for ``llm``, with the variable ``context``
+            and, where wanted, ``max_words``.
+        tree: the further settings of the tree, a ``longrag.indexing.TreeSettings``, or a
+            ``longrag.indices.TreeIndex`` to continue, which has them; None takes those of a saved
+            index, or the defaults.
         max_concurrency: the calls in flight.
-        max_llm_calls: the most calls of ``llm`` in one change, None for no limit.
-        retry: how calls that failed are repeated: a ``Retry``, None for never, or "auto", which
-            repeats those of models that do not repeat them themselves.
-        rate_limit: the most calls and tokens a minute, where ``llm`` has no rate limiter.
+        calls: how models are called, a ``longrag.calls.CallSettings``: the most calls of a change,
+            repeats of those that failed, limits a minute, the size of the journal.
         show_progress: show a progress bar with calls, tokens and the time left.
         vectorstore: gets one row a node and is kept in step; see ``RaptorRetriever``. It embeds the
             rows itself: give both an embedding model that caches to pay once. A failure of the
             store leaves the change made, and the next change, even an empty one, makes up for it.
-        mode, token_budget, k, depth, start_level, levels, redundancy, compare, scoring: the search,
-            as in ``RaptorRetriever``.
+        mode, token_budget, k, search, filter: the search, as in ``RaptorRetriever``.
 
     Raises:
         InvalidParameterError: a setting is out of range, or ``vectorstore`` replaces all its rows
@@ -133,35 +112,23 @@ class RaptorIndex(TreeSearch, ChangingIndex):
     Source: RAPTOR §3.
     """
 
+    model_config = ConfigDict(populate_by_name=True)
+
     llm: SkipValidation[LanguageModelLike | None] = None
     clusterer: SkipValidation[Clusterer | str] = Field(default="stable", frozen=True)
     random_state: SkipValidation[int] = Field(default=0, frozen=True)
     journal: SkipValidation[str | os.PathLike[str] | Journal | None] = None
-    journal_bytes: SkipValidation[int | None] = None
-    summarizer: SkipValidation[Summarizer | Literal["extractive", "keywords"] | None] = Field(
-        default=None, frozen=True
-    )
-    summary_tokens: SkipValidation[int] = Field(default=100, frozen=True)
-    on_long: SkipValidation[OnLong] = Field(default="cut", frozen=True)
-    summary_prompt: SkipValidation[BasePromptTemplate[Any] | None] = Field(
-        default=None, frozen=True
-    )
-    scope: SkipValidation[Scope] = Field(default="corpus", frozen=True)
-    chunk_size: SkipValidation[int | None] = Field(default=100, frozen=True)
-    max_cluster_tokens: SkipValidation[int] = Field(default=3500, frozen=True)
-    max_levels: SkipValidation[int | None] = Field(default=None, frozen=True)
-    length_function: Callable[[str], int] = Field(default=count_tokens, frozen=True)
-    executor: SkipValidation[Executor | None] = Field(
-        default=None, exclude=True, frozen=True, repr=False
-    )
+    summarizer: SkipValidation[
+        Summarizer | BasePromptTemplate[Any] | Literal["extractive", "keywords"] | None
+    ] = Field(default=None, frozen=True)
     max_concurrency: SkipValidation[int] = 4
-    max_llm_calls: SkipValidation[int | None] = None
-    retry: SkipValidation[RetryLike] = "auto"
-    rate_limit: SkipValidation[RateLimit | None] = None
+    calls: SkipValidation[CallSettings | None] = None
     show_progress: bool = False
     vectorstore: VectorStore | None = Field(default=None, frozen=True)
-    tree_index: TreeIndex | None = Field(default=None, repr=False)
-    """The documents and the tree; given, the index continues them, with their settings."""
+    tree_index: SkipValidation[TreeSettings | TreeIndex | None] = Field(
+        default=None, alias="tree", repr=False
+    )
+    """What was given as ``tree``, and then what holds the documents and the tree."""
 
     _index: TreeIndex = PrivateAttr()
     _mirror: StoreMirror | None = PrivateAttr(default=None)
@@ -173,18 +140,16 @@ class RaptorIndex(TreeSearch, ChangingIndex):
     def _prepare(self) -> None:
         super()._prepare()
         check_k(self.max_concurrency, "max_concurrency")
-        CallLimit(self.max_llm_calls)
         check_llm(self.llm)
-        check_journal(self.journal, self.journal_bytes)
-        check_retry(self.retry, self.rate_limit)
-        choose_retry(self.retry, own=own_retry(self.llm))
-        choose_rate_limit(self.rate_limit, own=own_limiter(self.llm))
-        builder = self._make_builder()
-        if self.tree_index is None:
+        calls = check_calls(self.calls, self.journal)
+        choose_retry(calls.retry, own=own_retry(self.llm))
+        choose_rate_limit(calls.rate_limit, own=own_limiter(self.llm))
+        builder, tree_index = self._make_builder(), self.tree_index
+        if not isinstance(tree_index, TreeIndex):
             # As a field it goes along when a runnable with other settings is made of this one.
-            self.tree_index = TreeIndex(builder)
-        self.tree_index.check_settings(builder)
-        self._attach(self.tree_index)
+            tree_index = TreeIndex(builder)
+        tree_index.check_settings(builder)
+        self._attach(tree_index)
 
     def _attach(self, tree_index: TreeIndex) -> None:
         self.tree_index = self._index = tree_index
@@ -272,6 +237,7 @@ class RaptorIndex(TreeSearch, ChangingIndex):
     ) -> RaptorIndex:
         """Read an index that ``save`` wrote; give the settings it was built with.
 
+        Without ``tree``, its settings are the saved ones.
         No model is called. A ``vectorstore`` is asked which nodes it holds, and given those that it
         lacks or has with another text or metadata; one that cannot tell is
         assumed to hold all of them.
@@ -281,7 +247,12 @@ class RaptorIndex(TreeSearch, ChangingIndex):
             InvalidParameterError: a setting of the tree is not the saved one.
         """
         index = cls(embedding=embedding, **settings)
-        index._attach(TreeIndex.load(path, builder=index._make_builder()))
+        given = settings.get("tree")
+        index._attach(
+            TreeIndex.load(
+                path, builder=lambda saved: index._make_builder(given or saved_tree(saved))
+            )
+        )
         index._update_store()
         return index
 
@@ -321,12 +292,16 @@ class RaptorIndex(TreeSearch, ChangingIndex):
             DatabaseTimeoutError: it did not answer in time.
             MissingExtraError: the extra ``database`` is not installed.
         """
-        check_arguments("open", settings, cls.model_fields)
+        check_arguments("open", settings, setting_names(cls))
         saved = IndexDatabase(database, name=name, kind=KIND, timeout=timeout, read_only=read_only)
         known = saved.saved_settings()
-        if "." in known.get("clusterer", ""):
-            del known["clusterer"]  # an object, which is given again
-        index = cls(embedding=embedding, **{"journal": saved, **known, **settings})
+        own: dict[str, Any] = {"journal": saved}
+        if known:
+            own |= {"random_state": known["random_state"], "tree": saved_tree(known)}
+            if "." not in known["clusterer"]:  # otherwise an object, which is given again
+                own["clusterer"] = known["clusterer"]
+        given = {name: value for name, value in settings.items() if (name, value) != ("tree", None)}
+        index = cls(embedding=embedding, **{**own, **given})
         index._attach(DatabaseTree(saved, index._make_builder()))
         index._update_store()
         return index
@@ -385,7 +360,7 @@ class RaptorIndex(TreeSearch, ChangingIndex):
             raise InvalidParameterError(
                 "llm", None, "a language model", 'Or pass summarizer="extractive".'
             )
-        summarizer = self._index.builder.summarizer
+        summarizer = self._index.builder.summarizing()
         return TreeRunner(
             embedding=self.embedding,
             llm=self.llm,
@@ -394,15 +369,12 @@ class RaptorIndex(TreeSearch, ChangingIndex):
                 if isinstance(summarizer, LlmSummarizer | PromptSummarizer)
                 else None
             ),
-            count_tokens=self.length_function,
+            count_tokens=self._index.builder.count_tokens,
             journal=self.journal,
-            journal_bytes=self.journal_bytes,
             stale=self._stale,
             advice=None if asks_no_model(self.summarizer) else self._advice,
             max_concurrency=self.max_concurrency,
-            max_llm_calls=self.max_llm_calls,
-            retry=self.retry,
-            rate_limit=self.rate_limit,
+            calls=check_calls(self.calls, self.journal),
             show_progress=self.show_progress,
         )
 
@@ -424,41 +396,37 @@ class RaptorIndex(TreeSearch, ChangingIndex):
         if self._mirror is not None:
             run(self._mirror.follow(self._index.snapshot), self._mirror.answer)
 
-    def _make_builder(self) -> TreeBuilder:
+    def _make_builder(self, tree: TreeSettings | None = None) -> TreeBuilder:
+        tree, summarizer = tree or self._tree_settings(), self.summarizer
         return TreeBuilder(
             clusterer=self.clusterer,
-            summarizer=self._make_summarizer(),
-            scope=self.scope,
-            chunk_size=self.chunk_size,
-            max_cluster_tokens=self.max_cluster_tokens,
-            max_levels=self.max_levels,
             random_state=self.random_state,
+            summarizer=(
+                PromptSummarizer(summarizer, tree)
+                if isinstance(summarizer, BasePromptTemplate)
+                else summarizer
+            ),
+            tree=tree,
             texts_per_call=texts_per_call(self.embedding),
-            count_tokens=self.length_function,
-            executor=self.executor,
         )
 
-    def _make_summarizer(self) -> Summarizer:
-        prompt, tokens = self.summary_prompt, self.summary_tokens
-        if self.summarizer is not None and prompt is not None:
-            raise InvalidParameterError("summary_prompt", prompt, "None with a summarizer")
-        if self.summarizer is not None:
-            return choose_summarizer(
-                self.summarizer,
-                summary_tokens=tokens,
-                count_tokens=self.length_function,
-                otherwise="None",
-            )
-        if prompt is not None:
-            return PromptSummarizer(prompt, tokens, self.on_long, self.length_function)
-        return LlmSummarizer(
-            summary_tokens=tokens, on_long=self.on_long, count_tokens=self.length_function
-        )
+    def _tree_settings(self) -> TreeSettings:
+        given = self.tree_index
+        if given is None:
+            return TreeSettings()
+        if isinstance(given, TreeSettings):
+            return given
+        if isinstance(given, TreeIndex):
+            return given.builder.tree
+        raise InvalidParameterError("tree", given, "None or a TreeSettings or TreeIndex")
+
+    def _title_key(self) -> str:
+        return self._tree_settings().title_key
 
     @property
     def token_counter(self) -> Callable[[str], int]:
         """Counts the tokens of a text."""
-        return self.length_function
+        return token_counter(self._tree_settings().tokenizer)
 
     def read_tree(self) -> tuple[Snapshot, TreeScorer, Embeddings]:
         """Return the tree as it is now, its scorer, and the model that embeds queries."""

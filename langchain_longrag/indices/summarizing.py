@@ -18,10 +18,10 @@ from langchain_longrag.bridge.traces import LayerRuns
 from longrag.calls import Embed, Flow, Generate, ask
 from longrag.calls.flows import in_thread
 from longrag.errors import InvalidParameterError
-from longrag.indexing.tree.bounds import OnLong, SummaryBounds, check_summary
+from longrag.indexing.tree.bounds import SummaryBounds, check_summary
+from longrag.indexing.tree.settings import TreeSettings
 from longrag.indexing.tree.summaries import LlmSummarizer, SummaryInput
-from longrag.models.tokens import count_tokens
-from longrag.types import TokenCounter
+from longrag.models.tokens import token_counter
 
 _SLOTS: Final = {"context", "max_words"}
 
@@ -38,29 +38,27 @@ class PromptSummarizer:
     """Has a language model write the summary, with a prompt of the framework's.
 
     Raises:
-        InvalidParameterError: the prompt is not a prompt template, or its variables are not
-            ``context`` and, where wanted, ``max_words``.
+        InvalidParameterError: the variables of the prompt are not ``context`` and, where wanted,
+            ``max_words``.
     """
 
     prompt: BasePromptTemplate[Any]
-    summary_tokens: int = 100
-    on_long: OnLong = "cut"
-    count_tokens: TokenCounter = count_tokens
+    tree: TreeSettings
 
     def __post_init__(self) -> None:
-        variables = set(getattr(self.prompt, "input_variables", ()))
-        if (
-            not isinstance(self.prompt, BasePromptTemplate)
-            or "context" not in variables
-            or not variables <= _SLOTS
-        ):
+        variables = set(self.prompt.input_variables)
+        if "context" not in variables or not variables <= _SLOTS:
             raise InvalidParameterError(
-                "summary_prompt",
+                "summarizer",
                 self.prompt,
                 "a prompt template with the variable context and, where wanted, max_words",
                 "Fill other variables with its partial().",
             )
-        self._slots()
+
+    @property
+    def summary_tokens(self) -> int:
+        """The most tokens of a summary."""
+        return self.tree.summary_tokens
 
     def __call__(self, passages: Sequence[SummaryInput], *, sources: tuple[str, ...]) -> Flow[str]:
         """Ask once for a summary of the passages, in the order given."""
@@ -76,10 +74,10 @@ class PromptSummarizer:
 
     def _slots(self) -> LlmSummarizer:
         return LlmSummarizer(
-            summary_tokens=self.summary_tokens,
+            summary_tokens=self.tree.summary_tokens,
             prompt="{max_words}\n{context}",
-            on_long=self.on_long,
-            count_tokens=self.count_tokens,
+            on_long=self.tree.on_long,
+            count_tokens=token_counter(self.tree.tokenizer),
         )
 
 

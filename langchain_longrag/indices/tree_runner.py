@@ -19,7 +19,7 @@ from longrag.calls import Embed, Flow, Generate
 from longrag.calls.limit import CallLimit
 from longrag.calls.request_driver import RequestDriver
 from longrag.calls.retries import CallGuard, choose_rate_limit, choose_retry
-from longrag.calls.settings import RateLimit, RetryLike
+from longrag.calls.settings import CallSettings
 from longrag.indexing.tree.bounds import SummaryBounds
 from longrag.indices.builds import BuildReport, BuildWatch, JournalAdvice
 from longrag.indices.journals import JournalLike, StaleSources, aopen_journal, open_journal
@@ -43,20 +43,17 @@ class TreeRunner:
     bounds: SummaryBounds | None
     count_tokens: TokenCounter
     journal: JournalLike
-    journal_bytes: int | None
     stale: StaleSources
     advice: JournalAdvice | None
     max_concurrency: int
-    max_llm_calls: int | None
-    retry: RetryLike
-    rate_limit: RateLimit | None
+    calls: CallSettings
     show_progress: bool
     report: BuildReport | None = field(default=None, init=False)
 
     def __post_init__(self) -> None:
         bounds = self.bounds
-        self._retry = choose_retry(self.retry, own=own_retry(self.llm))
-        self._limit = choose_rate_limit(self.rate_limit, own=own_limiter(self.llm))
+        self._retry = choose_retry(self.calls.retry, own=own_retry(self.llm))
+        self._limit = choose_rate_limit(self.calls.rate_limit, own=own_limiter(self.llm))
         if self.llm is not None and bounds is not None and bounds.on_long != "keep":
             self.llm = limit_tokens(self.llm, bounds.summary_tokens)
 
@@ -72,7 +69,7 @@ class TreeRunner:
         def build(shown: dict[str, object], config: RunnableConfig) -> T:
             names = partial(self._names, config)
             with open_journal(
-                self.journal, names, stale=self.stale, max_bytes=self.journal_bytes
+                self.journal, names, stale=self.stale, max_bytes=self.calls.journal_bytes
             ) as journal:
                 runs, watch = LayerRuns(config), None
                 try:
@@ -102,7 +99,7 @@ class TreeRunner:
         async def build(shown: dict[str, object], config: RunnableConfig) -> T:
             names = partial(self._names, config)
             async with aopen_journal(
-                self.journal, names, stale=self.stale, max_bytes=self.journal_bytes
+                self.journal, names, stale=self.stale, max_bytes=self.calls.journal_bytes
             ) as journal:
                 runs, watch = LayerRuns(config), None
                 try:
@@ -137,7 +134,7 @@ class TreeRunner:
         return RequestDriver(
             watch.watched(TreeAnswers(self.llm, self.embedding, self.bounds, runs)),
             max_in_flight=self.max_concurrency,
-            limit=CallLimit(self.max_llm_calls),
+            limit=CallLimit(self.calls.max_llm_calls),
             journal=journal,
             guards=self._guards(watch),
         )
@@ -146,7 +143,7 @@ class TreeRunner:
         repeated = own_retry(self.embedding)
         tokens = 0 if self.bounds is None else self.bounds.summary_tokens
         return {
-            Embed: watch.guard(None if repeated else choose_retry(self.retry, own="")),
+            Embed: watch.guard(None if repeated else choose_retry(self.calls.retry, own="")),
             Generate: watch.guard(self._retry, self._limit, tokens),
         }
 

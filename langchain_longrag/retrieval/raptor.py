@@ -62,15 +62,8 @@ class RaptorRetriever(TreeSearch):
             more is passed over.
         k: most nodes to return, None for no limit; in traversal the nodes taken from each layer, 5
             by default. Also per call, as ``invoke(query, k=2)``.
-        depth: in traversal, the most layers to search; None goes on to the leaves.
-        start_level: in traversal, the level to begin at instead of the roots.
-        levels: in collapsed mode, the levels that are searched; all by default.
-        redundancy: in collapsed mode, the largest share of a node's words, from 0 to 1, that may
-            be in nodes already taken that share leaves with it; a node with more is taken only
-            when nothing else fits. None compares nothing, as in the paper and over a store.
-        compare: in collapsed mode, "related" compares with nodes that share leaves, "all" with all
-            nodes taken; see ``longrag.retrieval.tree_search.collapsed``.
-        scoring: "cosine" of the embeddings, or "bm25" over the texts (needs the extra ``bm25``).
+        search: further settings, a ``longrag.retrieval.TreeSearchSettings``: levels, redundancy and
+            compare in collapsed mode, depth and start_level in traversal, and scoring.
         filter: the documents that may be seen, beside the index's own filter, as of
             ``LongRAGIndex``; also per call. A node is shown only when all documents it was made
             from pass; traversal begins at the highest of these nodes.
@@ -97,12 +90,14 @@ class RaptorRetriever(TreeSearch):
             )
         if self.vectorstore is None:
             return
-        for name in ("mode", "scoring", "redundancy", "compare"):
-            self._check_left_out(
-                name,
-                "with a vectorstore",
-                "A store knows neither all texts nor the edges: pass index.",
-            )
+        remedy = "A store knows neither all texts nor the edges: pass index."
+        if self.mode != "collapsed":
+            raise InvalidParameterError("mode", self.mode, "left out with a vectorstore", remedy)
+        search = self._search_settings()
+        for name in search.changed(("scoring", "redundancy", "compare")):
+            if getattr(search, name) is not None:
+                given = getattr(search, name)
+                raise InvalidParameterError(name, given, "left out with a vectorstore", remedy)
         if "k" in self.search_kwargs:
             raise InvalidParameterError("search_kwargs", self.search_kwargs, "without k", "Pass k.")
         if self.filter is not None:
@@ -184,7 +179,7 @@ class RaptorRetriever(TreeSearch):
             store,
             k=k,
             token_budget=self.token_budget,
-            levels=self.levels,
+            levels=self._search_settings().levels,
             kwargs=self.search_kwargs,
             config=config,
         )

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import asyncio
 from abc import abstractmethod
-from collections.abc import Callable, Collection, Sequence
-from inspect import signature
-from typing import Final, Literal, TypeAlias, get_args
+from collections.abc import Callable, Sequence
+from typing import Final
 
 import numpy as np
 from langchain_core.callbacks import (
@@ -27,19 +26,12 @@ from longrag.indexing.tree.tree import Tree
 from longrag.indices.keyword_sources import KeywordSource, TreeSource, refuse_texts
 from longrag.models.tokens import count_tokens
 from longrag.retrieval.filters import DocumentFilter, MetadataFilter, both
-from longrag.retrieval.tree_search import Compare, Scores, TreeScorer, collapsed, traverse
+from longrag.retrieval.tree_search import Scores, TreeScorer, collapsed, traverse
+from longrag.retrieval.tree_search_settings import Mode, TreeSearchSettings
 from longrag.retrieval.units import embed_query
 from longrag.types import RetrievedNode, TokenCounter
 
-Mode: TypeAlias = Literal["collapsed", "traversal"]
-Scoring: TypeAlias = Literal["cosine", "bm25"]
-
 _LAYER_NODES: Final = 5
-_OF_MODE: Final = {
-    "collapsed": ("levels", "redundancy", "compare"),
-    "traversal": ("depth", "start_level"),
-}
-_REDUNDANCY: Final[float | None] = signature(collapsed).parameters["redundancy"].default
 _EMPTY: Final = Tree([], np.empty((0, 1), np.float32))
 
 
@@ -51,33 +43,19 @@ class TreeSearch(CheckedModel, BaseRetriever):
     mode: SkipValidation[Mode] = "collapsed"
     token_budget: SkipValidation[int | None] = 2000
     k: SkipValidation[int | None] = None
-    depth: SkipValidation[int | None] = None
-    start_level: SkipValidation[int | None] = None
-    levels: SkipValidation[Collection[int] | None] = None
-    redundancy: SkipValidation[float | None] = _REDUNDANCY
-    compare: SkipValidation[Compare] = "related"
-    scoring: SkipValidation[Scoring] = "cosine"
+    search: SkipValidation[TreeSearchSettings | None] = None
     filter: SkipValidation[MetadataFilter | None] = None
 
     def _prepare(self) -> None:
         super()._prepare()
-        for name, kinds in (("mode", Mode), ("scoring", Scoring)):
-            if getattr(self, name) not in get_args(kinds):
-                allowed = " or ".join(f'"{kind}"' for kind in get_args(kinds))
-                raise InvalidParameterError(name, getattr(self, name), allowed)
-        for mode, names in _OF_MODE.items():
-            for name in names:
-                if mode != self.mode:
-                    self._check_left_out(name, f"unless mode is {mode!r}")
+        self._search_settings().check_mode(self.mode)
         DocumentFilter.of(self.filter)
-        self._search_collapsed(_EMPTY, np.zeros(0), self.k)
-        self._traverse(_EMPTY, np.zeros(0), self.k)
+        self._take(_EMPTY, np.zeros(0), self.k)
 
-    def _check_left_out(self, name: str, when: str, remedy: str = "") -> None:
-        # Not by what was set: a runnable with other settings is made by setting all of them.
-        value, default = getattr(self, name), type(self).model_fields[name].default
-        if value is not None and (type(value) is not type(default) or value != default):
-            raise InvalidParameterError(name, value, f"left out {when}", remedy)
+    def _search_settings(self) -> TreeSearchSettings:
+        if not isinstance(self.search, TreeSearchSettings | None):
+            raise InvalidParameterError("search", self.search, "None or a TreeSearchSettings")
+        return self.search or TreeSearchSettings()
 
     @property
     def token_counter(self) -> TokenCounter:
@@ -134,7 +112,7 @@ class TreeSearch(CheckedModel, BaseRetriever):
             InvalidParameterError: ``documents`` are given; the tree has them.
         """
         refuse_texts("documents", documents)
-        return TreeSource(self._read_visible_tree, self.levels)
+        return TreeSource(self._read_visible_tree, self._search_settings().levels)
 
     def _read_visible_tree(self) -> tuple[Tree, Callable[[RetrievedNode], Document]]:
         (documents, tree), _, _ = self._read_visible()
@@ -160,36 +138,30 @@ class TreeSearch(CheckedModel, BaseRetriever):
         k = self.k if k is None else k
         if not len(tree):
             scores: Scores = np.zeros(0)
-        elif self.scoring == "bm25":
+        elif self._search_settings().scoring == "bm25":
             scores = scorer.keyword_scores(query)
         else:
             scores = scorer.asked((yield from embed_query([query])))
-        take = self._search_collapsed if self.mode == "collapsed" else self._traverse
-        return [from_node(found, documents) for found in take(tree, scores, k)]
+        return [from_node(found, documents) for found in self._take(tree, scores, k)]
 
-    def _search_collapsed(
-        self, tree: Tree, scores: Scores, k: int | None
-    ) -> Sequence[RetrievedNode]:
+    def _take(self, tree: Tree, scores: Scores, k: int | None) -> Sequence[RetrievedNode]:
+        search = self._search_settings()
+        if self.mode == "traversal":
+            return traverse(
+                tree,
+                scores,
+                top_k=_LAYER_NODES if k is None else k,
+                token_budget=self.token_budget,
+                search=search,
+                count_tokens=self.token_counter,
+            )
         found = collapsed(
             tree,
             scores,
             token_budget=self.token_budget,
             top_k=k,
-            levels=self.levels,
-            redundancy=self.redundancy,
-            compare=self.compare,
+            search=search,
             count_tokens=self.token_counter,
         )
         # A node that shares no word with the question would only fill the budget.
-        return [node for node in found if node.score > 0 or self.scoring == "cosine"]
-
-    def _traverse(self, tree: Tree, scores: Scores, k: int | None) -> Sequence[RetrievedNode]:
-        return traverse(
-            tree,
-            scores,
-            top_k=_LAYER_NODES if k is None else k,
-            depth=self.depth,
-            start_level=self.start_level,
-            token_budget=self.token_budget,
-            count_tokens=self.token_counter,
-        )
+        return [node for node in found if node.score > 0 or search.scoring == "cosine"]

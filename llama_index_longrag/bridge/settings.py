@@ -121,12 +121,3 @@ def refusal(error: ValidationError, settings: Iterable[str]) -> InvalidParameter
     return InvalidParameterError(
         name, found["input"], found["msg"].removeprefix("Input should be ")
     )
-
-
-class _Unset:
-    def __repr__(self) -> str:
-        return "<the default>"
-
-
-UNSET: Final[Any] = _Unset()
-"""Stands for a setting that is not given where None is one of its values."""

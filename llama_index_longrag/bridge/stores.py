@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import sys
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
 from itertools import chain
 from typing import Any
@@ -24,7 +24,7 @@ from llama_index_longrag.bridge.nodes import (
 from longrag.errors import StoreError
 from longrag.retrieval.assembly import unit_of_chunks
 from longrag.retrieval.units import Hit
-from longrag.types import Chunk, LongUnit, TokenCounter
+from longrag.types import Chunk, LongUnit, TokenCounter, Tokenize
 
 
 class StoredUnits:
@@ -159,11 +159,12 @@ def token_counter(tokenizer: Any) -> TokenCounter:
 class _Counter:
     """Counts the tokens of a text; pickles where its tokenizer does."""
 
-    def __init__(self, encode: Callable[[str], Sequence[Any]]) -> None:
+    def __init__(self, encode: Tokenize) -> None:
         self._encode = encode
 
     def __call__(self, text: str) -> int:
-        return len(self._encode(text))
+        found = self._encode(text)
+        return found if isinstance(found, int) else len(found)
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Name an encoding of tiktoken, which another process would download by itself."""

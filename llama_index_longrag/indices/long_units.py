@@ -23,7 +23,11 @@ from llama_index_longrag.bridge.chunk_rows import ChunkRows, Row
 from llama_index_longrag.bridge.documents import decode_document, embedded_text, encode_document
 from llama_index_longrag.bridge.stores import token_counter
 from llama_index_longrag.indices.retriever_settings import retriever_settings
-from llama_index_longrag.indices.stored import check_open_settings, register_class
+from llama_index_longrag.indices.stored import (
+    check_open_settings,
+    register_class,
+    split_storage,
+)
 from llama_index_longrag.indices.struct import LongRAGStruct, unit_settings, vector_store_of
 from llama_index_longrag.indices.updatable import UpdatableIndex
 from llama_index_longrag.retrieval.maxp import MaxPRetriever
@@ -98,14 +102,9 @@ class LongRAGIndex(UpdatableIndex[LongRAGStruct]):
         tokenizer: counts tokens; by default LlamaIndex's global tokenizer.
         executor: reads, counts and cuts documents, some at a time, for instance a
             ``ProcessPoolExecutor``; None does it in the calling thread. The units are the same.
-        database: what ``open`` has opened.
         storage_context: where documents, vectors and settings are stored.
         index_struct: a saved index to continue; settings then come from it, and one that is given
             must be the saved one. Callables are not saved: give the same.
-        use_async: whether sync methods, too, change the index by the model's async calls.
-        insert_batch_size: taken as ``VectorStoreIndex`` takes it, without effect, since a change is
-            one step: the model's ``embed_batch_size`` is the number of texts of a call.
-        store_nodes_override: taken likewise: the docstore holds the documents in every case.
 
     Raises:
         InvalidParameterError: a setting is out of range or not the saved one.
@@ -133,13 +132,9 @@ class LongRAGIndex(UpdatableIndex[LongRAGStruct]):
         title_key: str | None = None,
         tokenizer: Callable[[str], Sequence[Any]] | None = None,
         executor: Executor | None = None,
-        database: IndexDatabase | None = None,
         transformations: list[TransformComponent] | None = None,
         callback_manager: CallbackManager | None = None,
         show_progress: bool = False,
-        use_async: bool = False,
-        insert_batch_size: int = 2048,
-        store_nodes_override: bool = False,
     ) -> None:
         given = {
             "max_tokens": max_tokens,
@@ -148,6 +143,7 @@ class LongRAGIndex(UpdatableIndex[LongRAGStruct]):
             "directed": directed,
             "title_key": title_key,
         }
+        storage_context, database = split_storage(storage_context)
         if database is not None:
             saved = database.saved_settings()
             given = {
@@ -167,7 +163,6 @@ class LongRAGIndex(UpdatableIndex[LongRAGStruct]):
             executor=executor,
         )
         self.corpus = _open_corpus(builder, self._settings["title_key"], database)
-        storage_context = storage_context or StorageContext.from_defaults()
         store = vector_store_of(storage_context, saved=index_struct is not None)
         self._rows = ChunkRows(store)
         # What the vector store holds: rows by the ids of their chunks, and the groups they make up;
@@ -184,8 +179,6 @@ class LongRAGIndex(UpdatableIndex[LongRAGStruct]):
             transformations=transformations,
             callback_manager=callback_manager,
             show_progress=show_progress,
-            use_async=use_async,
-            insert_batch_size=insert_batch_size,
         )
 
     @classmethod

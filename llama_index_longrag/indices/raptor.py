@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import Executor
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any, TypeVar
@@ -21,6 +20,7 @@ from llama_index.core.schema import BaseNode, IndexNode, TransformComponent
 from llama_index.core.schema import Document as LlamaIndexDocument
 from llama_index.core.settings import Settings
 from llama_index.core.storage.storage_context import StorageContext
+from llama_index.core.vector_stores.types import MetadataFilters
 
 from llama_index_longrag.bridge.answering import ModelAnswers
 from llama_index_longrag.bridge.documents import (
@@ -29,31 +29,36 @@ from llama_index_longrag.bridge.documents import (
     decode_document,
     encode_document,
 )
-from llama_index_longrag.bridge.settings import UNSET
+from llama_index_longrag.bridge.filters import to_filter
 from llama_index_longrag.bridge.tree_nodes import TreeStore
-from llama_index_longrag.indices.raptor_settings import GIVEN, TreeSettings
+from llama_index_longrag.indices.raptor_settings import GIVEN, TreePlan
 from llama_index_longrag.indices.raptor_struct import RaptorStruct
 from llama_index_longrag.indices.retriever_settings import retriever_settings
-from llama_index_longrag.indices.stored import check_open_settings, register_class
+from llama_index_longrag.indices.stored import (
+    check_open_settings,
+    register_class,
+    split_storage,
+)
 from llama_index_longrag.indices.tree_runner import TreeRunner
 from llama_index_longrag.indices.updatable import UpdatableIndex
-from llama_index_longrag.retrieval.raptor import Mode, RaptorRetriever
+from llama_index_longrag.retrieval.raptor import RaptorRetriever
 from longrag.calls import Flow, run
-from longrag.calls.settings import RateLimit, RetryLike
-from longrag.errors import check_arguments
+from longrag.calls.settings import CallSettings
+from longrag.errors import InvalidParameterError, check_arguments
 from longrag.explorer import page
 from longrag.indexing.database import IndexDatabase
-from longrag.indexing.tree.bounds import OnLong
 from longrag.indexing.tree.clusterer import Clusterer
 from longrag.indexing.tree.estimates import TreeEstimate, estimate_tree
-from longrag.indexing.tree.settings import Scope, TreeBuilder
+from longrag.indexing.tree.settings import TreeBuilder, TreeSettings
 from longrag.indexing.tree.summaries import Summarizer
 from longrag.indexing.tree.tree import Tree, TreeStatistics
 from longrag.indices.builds import BuildReport
 from longrag.indices.tree import TreeChange, TreeIndex
 from longrag.indices.tree_database import DatabaseTree
 from longrag.journal import Journal
+from longrag.retrieval.filters import DocumentFilter
 from longrag.retrieval.tree_search import TreeScorer
+from longrag.retrieval.tree_search_settings import Mode
 from longrag.types import Document, TokenCounter
 
 T = TypeVar("T")
@@ -62,12 +67,7 @@ _RETRIEVER_SETTINGS = (
     "mode",
     "token_budget",
     "similarity_top_k",
-    "levels",
-    "redundancy",
-    "compare",
-    "depth",
-    "start_level",
-    "scoring",
+    "search",
     "filters",
     "callback_manager",
     "object_map",
@@ -79,21 +79,15 @@ _IN_DATABASE = "llama-index tree"
 
 _PLAN = "plan"
 _NOT_OF_A_TREE = (
-    "executor",
     "llm",
     "embed_model",
     "journal",
-    "journal_bytes",
     "num_workers",
-    "max_llm_calls",
-    "retry",
-    "rate_limit",
+    "calls",
+    "filters",
     "storage_context",
     "callback_manager",
     "show_progress",
-    "use_async",
-    "insert_batch_size",
-    "store_nodes_override",
 )
 
 
@@ -126,39 +120,19 @@ class RaptorIndex(UpdatableIndex[RaptorStruct]):
         random_state: seeds a clusterer given by name (0).
         journal: the path of a journal, which is opened for each operation, or a journal. A build
             that asks a model often warns once where no journal is given.
-        journal_bytes: the most bytes that a journal opened here keeps; see ``Journal``.
         summarizer: "llm" (the default), "extractive" for sentences of the text or
-            "keywords" for key words, which ask no language model, or your own.
-        summary_tokens: the most tokens a summary has (100). It is the model's own limit, too, where
-            its class is known to have one and it does not reason.
-        on_long: what becomes of a longer summary: "cut" (the default) keeps its first sentences,
-            "refuse" makes it an error, "keep" takes it as it is.
-        summary_template: the prompt for a summary, with the slot ``context_str`` and, where wanted,
-            ``max_words``.
-        scope: what becomes one tree: "corpus" (the default), "document", or a metadata key such as
-            "tenant": one tree for the documents of each value, so that a search filtered by it
-            keeps its summaries. A document without one string, number or bool there is refused.
-        chunk_size: the largest size of a leaf, in tokens (100); None makes each node one leaf.
-        max_cluster_tokens: the most tokens a summary is made from (3500).
-        max_levels: the most levels above the leaves; None (the default) for no limit.
-        tokenizer: counts tokens; by default LlamaIndex's global tokenizer.
-        executor: cuts documents and clusters layers, for instance a ``ProcessPoolExecutor``; None
-            does it in the calling thread. The tree is the same.
-        title_key: the metadata key of a document's title ("title").
+            "keywords" for key words, which ask no language model, or your own; or the prompt
+            template for "llm", with the slot ``context_str`` and, where wanted, ``max_words``.
+        tree: the further settings of the tree, a ``longrag.indexing.TreeSettings``; None takes
+            those of a saved index, or the defaults.
         num_workers: the most calls in flight at a time.
-        max_llm_calls: the most calls to the language model that one operation may make.
-        retry: how calls that failed are repeated: a ``Retry``, None for never, or "auto" (the
-            default), which repeats those of models that do not repeat them themselves.
-        rate_limit: the most calls and tokens a minute, where the model has no rate limiter.
-        database: what ``open`` has opened.
+        calls: how models are called, a ``longrag.calls.CallSettings``: the most calls of a change,
+            repeats of those that failed, limits a minute, the size of the journal.
+        filters: metadata filters that every retriever of the index keeps to, beside its own.
         show_progress: show a progress bar with calls, tokens and the time left.
         storage_context: where documents, tree and settings are stored.
         index_struct: a saved index to continue; settings then come from it, and one that is given
             must be the saved one. Objects are not saved: give the same.
-        use_async: whether sync methods, too, change the index by the models' async calls.
-        insert_batch_size: taken as ``VectorStoreIndex`` takes it, without effect, since a change is
-            one step: the model's ``embed_batch_size`` is the number of texts of a call.
-        store_nodes_override: taken likewise: the docstore holds the documents in every case.
 
     Raises:
         InvalidParameterError: a setting is out of range or not the saved one.
@@ -179,50 +153,29 @@ class RaptorIndex(UpdatableIndex[RaptorStruct]):
         objects: Sequence[IndexNode] | None = None,
         index_struct: RaptorStruct | None = None,
         storage_context: StorageContext | None = None,
-        llm: LLMType | None = None,
-        embed_model: EmbedType | None = None,
-        clusterer: Clusterer | str | None = None,
-        random_state: int | None = None,
-        journal: str | os.PathLike[str] | Journal | None = None,
-        journal_bytes: int | None = None,
-        summarizer: Summarizer | str | None = None,
-        summary_tokens: int | None = None,
-        on_long: OnLong | None = None,
-        summary_template: BasePromptTemplate | None = None,
-        scope: Scope | None = None,
-        chunk_size: int | None = UNSET,
-        max_cluster_tokens: int | None = None,
-        max_levels: int | None = UNSET,
-        tokenizer: Callable[[str], Sequence[Any]] | None = None,
-        executor: Executor | None = None,
-        title_key: str | None = None,
-        num_workers: int = 4,
-        max_llm_calls: int | None = None,
-        retry: RetryLike = "auto",
-        rate_limit: RateLimit | None = None,
-        database: IndexDatabase | None = None,
         transformations: list[TransformComponent] | None = None,
         callback_manager: CallbackManager | None = None,
         show_progress: bool = False,
-        use_async: bool = False,
-        insert_batch_size: int = 2048,
-        store_nodes_override: bool = False,
+        llm: LLMType | None = None,
+        embed_model: EmbedType | None = None,
+        clusterer: Clusterer | str | None = None,
+        summarizer: Summarizer | BasePromptTemplate | str | None = None,
+        random_state: int | None = None,
+        tree: TreeSettings | None = None,
+        journal: str | os.PathLike[str] | Journal | None = None,
+        num_workers: int = 4,
+        calls: CallSettings | None = None,
+        filters: MetadataFilters | None = None,
     ) -> None:
+        storage_context, database = split_storage(storage_context)
         given = {
             "clusterer": clusterer,
-            "random_state": random_state,
             "summarizer": summarizer,
-            "summary_tokens": summary_tokens,
-            "on_long": on_long,
-            "summary_template": summary_template,
-            "scope": scope,
-            "chunk_size": chunk_size,
-            "max_cluster_tokens": max_cluster_tokens,
-            "max_levels": max_levels,
-            "tokenizer": tokenizer,
-            "title_key": title_key,
+            "random_state": random_state,
+            "tree": tree,
         }
-        self._plan = TreeSettings(given, _read_plan(database) or index_struct)
+        self._plan = TreePlan(given, _read_plan(database) or index_struct)
+        self._filters, self._wanted = filters, to_filter(filters)
         manager = callback_manager or Settings.callback_manager
         self._embed_model = resolve_embed_model(
             embed_model or Settings.embed_model, callback_manager=manager
@@ -232,21 +185,13 @@ class RaptorIndex(UpdatableIndex[RaptorStruct]):
             llm=resolve_llm(llm, callback_manager=manager) if llm is not None else None,
             embed_model=self._embed_model,
             journal=journal,
-            journal_bytes=journal_bytes,
             num_workers=num_workers,
-            max_llm_calls=max_llm_calls,
-            retry=retry,
-            rate_limit=rate_limit,
+            calls=calls,
             show_progress=show_progress,
         )
-        builder = replace(
-            self._plan.builder,
-            texts_per_call=self._embed_model.embed_batch_size,
-            executor=executor,
-        )
+        builder = replace(self._plan.builder, texts_per_call=self._embed_model.embed_batch_size)
         self._trees = _open_trees(builder, self._plan, database)
         self._scorer = TreeScorer(self._trees.tree)
-        storage_context = storage_context or StorageContext.from_defaults()
         self._rows = TreeStore(storage_context.vector_store)
         # What a journal still has to forget.
         self._stale_sources: list[str] = []
@@ -260,8 +205,6 @@ class RaptorIndex(UpdatableIndex[RaptorStruct]):
             transformations=transformations,
             callback_manager=callback_manager,
             show_progress=show_progress,
-            use_async=use_async,
-            insert_batch_size=insert_batch_size,
         )
 
     @classmethod
@@ -323,7 +266,7 @@ class RaptorIndex(UpdatableIndex[RaptorStruct]):
         """
         check_arguments("estimate", settings, (*GIVEN, *_NOT_OF_A_TREE))
         given = {name: value for name, value in settings.items() if name in GIVEN}
-        plan = TreeSettings(given, None)
+        plan = TreePlan(given, None)
         nodes = run_transformations(documents, transformations or [WholeDocuments()])
         return estimate_tree(core_documents(nodes, plan.values["title_key"]), plan.builder)
 
@@ -363,9 +306,14 @@ class RaptorIndex(UpdatableIndex[RaptorStruct]):
             self._scorer = scorer = TreeScorer(tree)
         return documents, scorer
 
+    @property
+    def document_filter(self) -> DocumentFilter | None:
+        """The filter of every search, None where everything may be seen."""
+        return self._wanted
+
     def rebuild(self) -> TreeChange:
         """Cluster all nodes again, for the tree of one build; pay for the clusters that changed."""
-        change = self._drive(self._collect_stale(self._trees.rebuild()))
+        change = self._run(self._collect_stale(self._trees.rebuild()))
         self._write_stores()
         return change
 
@@ -390,9 +338,12 @@ class RaptorIndex(UpdatableIndex[RaptorStruct]):
             similarity_top_k: the most nodes that are read for a question.
 
         Raises:
-            InvalidParameterError: an argument is not allowed.
+            InvalidParameterError: an argument is not allowed, or the index has filters.
             EmbeddingError: the embedder returned unusable vectors.
         """
+        if self._filters is not None:
+            remedy = "The page shows the whole index, hidden documents too."
+            raise InvalidParameterError("filters", self._filters, "None to explore", remedy)
         flow = page.explore(
             tree=self._trees,
             questions=questions,
@@ -465,9 +416,7 @@ class RaptorIndex(UpdatableIndex[RaptorStruct]):
         return await self._runner.arun(flow)
 
 
-def _open_trees(
-    builder: TreeBuilder, plan: TreeSettings, database: IndexDatabase | None
-) -> TreeIndex:
+def _open_trees(builder: TreeBuilder, plan: TreePlan, database: IndexDatabase | None) -> TreeIndex:
     if database is None:
         return TreeIndex(builder)
     return DatabaseTree(

@@ -6,7 +6,7 @@ import os
 from abc import abstractmethod
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from inspect import signature
 from typing import Any, Protocol, TypeVar, cast
 
@@ -44,13 +44,29 @@ from longrag.errors import (
     StaleIndexError,
     check_arguments,
 )
+from longrag.indexing.database import IndexDatabase
 from longrag.indices.corpus_state import differing
-from longrag.ingestion.chunking import check_size
 from longrag.locks import Lock
 from longrag.types import Document
 
 S = TypeVar("S", bound=VersionedStruct)
 IndexT = TypeVar("IndexT", bound="StoredIndex[Any]")
+
+
+@dataclass
+class DatabaseContext(StorageContext):
+    """The storage of an index in a database, as ``open`` hands it to the constructor."""
+
+    database: IndexDatabase | None = None
+
+
+def split_storage(
+    storage_context: StorageContext | None,
+) -> tuple[StorageContext, IndexDatabase | None]:
+    """Return the framework's storage of an index, and the database that it lives in, or None."""
+    if isinstance(storage_context, DatabaseContext):
+        return StorageContext.from_defaults(), storage_context.database
+    return storage_context or StorageContext.from_defaults(), None
 
 
 class UpdatableCorpus(Protocol):
@@ -90,11 +106,7 @@ class StoredIndex(BaseIndex[S]):
         transformations: list[TransformComponent] | None,
         callback_manager: CallbackManager | None,
         show_progress: bool,
-        use_async: bool,
-        insert_batch_size: int,
     ) -> None:
-        check_size("insert_batch_size", insert_batch_size)
-        self._use_async = use_async
         self._corpus = corpus
         self._title_key = title_key
         # The documents that the stores hold, by id, and what was derived from them.

@@ -126,6 +126,9 @@ def filled_settings(
     for name, value in given.items():
         if value != struct.settings[name]:
             raise InvalidParameterError(
-                name, value, f"{struct.settings[name]!r}, as the index was saved with"
+                name,
+                value,
+                f"{struct.settings[name]!r}, as the index was saved with",
+                "What is left out is taken from the saved index.",
             )
     return dict(struct.settings)

@@ -12,10 +12,11 @@ from llama_index_longrag.bridge.answering import ModelAnswers, apredict, predict
 from longrag.calls import Flow, Generate, ask
 from longrag.calls.flows import in_thread
 from longrag.errors import InvalidParameterError
-from longrag.indexing.tree.bounds import OnLong, SummaryBounds, check_summary
+from longrag.indexing.tree.bounds import SummaryBounds, check_summary
+from longrag.indexing.tree.settings import TreeSettings
 from longrag.indexing.tree.summaries import LlmSummarizer, SummaryInput
+from longrag.models.tokens import token_counter
 from longrag.prompts import SUMMARIZE
-from longrag.types import TokenCounter
 
 SUMMARY_TEMPLATE = PromptTemplate(
     SUMMARIZE.replace("{context}", "{context_str}"), prompt_type=PromptType.SUMMARY
@@ -39,33 +40,24 @@ class TemplateSummarizer:
 
     Args:
         template: has the slot ``context_str`` for the passages and may have ``max_words``.
-        summary_tokens: the most tokens a summary has.
-        on_long: what becomes of a longer one: "cut", "refuse" or "keep".
-        count_tokens: counts the tokens of a text.
+        tree: has the bounds of a summary.
 
     Raises:
         InvalidParameterError: a setting is not allowed.
     """
 
-    def __init__(
-        self,
-        template: BasePromptTemplate | None,
-        *,
-        summary_tokens: int,
-        on_long: OnLong,
-        count_tokens: TokenCounter,
-    ) -> None:
+    def __init__(self, template: BasePromptTemplate | None, tree: TreeSettings) -> None:
         self.template = SUMMARY_TEMPLATE if template is None else template
-        if not isinstance(self.template, BasePromptTemplate) or not _has_slot(self.template):
+        if not _has_slot(self.template):
             raise InvalidParameterError(
-                "summary_template", template, "a prompt template with the slot {context_str}"
+                "summarizer", template, "a prompt template with the slot {context_str}"
             )
-        self.summary_tokens = summary_tokens
+        self.summary_tokens = tree.summary_tokens
         self._slots = LlmSummarizer(
-            summary_tokens=summary_tokens,
+            summary_tokens=tree.summary_tokens,
             prompt="{max_words}\n{context}",
-            on_long=on_long,
-            count_tokens=count_tokens,
+            on_long=tree.on_long,
+            count_tokens=token_counter(tree.tokenizer),
         )
 
     def __call__(self, passages: Sequence[SummaryInput], *, sources: tuple[str, ...]) -> Flow[str]:

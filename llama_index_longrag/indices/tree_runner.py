@@ -12,7 +12,7 @@ from llama_index.core.settings import Settings
 
 from llama_index_longrag.bridge.answering import ModelAnswers
 from llama_index_longrag.bridge.traces import BuildTrace
-from llama_index_longrag.indices.raptor_settings import TreeSettings
+from llama_index_longrag.indices.raptor_settings import TreePlan
 from llama_index_longrag.indices.summarizing import SummaryWriter
 from llama_index_longrag.models.call_settings import limit_tokens, own_limiter, own_retry
 from llama_index_longrag.models.identity import embed_identity, llm_identity
@@ -20,15 +20,15 @@ from longrag.calls import Embed, Flow, Generate
 from longrag.calls.limit import CallLimit
 from longrag.calls.request_driver import RequestDriver
 from longrag.calls.requests import Answerer
-from longrag.calls.retries import CallGuard, check_retry, choose_rate_limit, choose_retry
-from longrag.calls.settings import RateLimit, RetryLike
+from longrag.calls.retries import CallGuard, choose_rate_limit, choose_retry
+from longrag.calls.settings import CallSettings
 from longrag.errors import InvalidParameterError
 from longrag.indexing.tree.summarizers import asks_no_model
 from longrag.indices.builds import BuildReport, BuildWatch, JournalAdvice
 from longrag.indices.journals import (
     JournalLike,
     aopen_journal,
-    check_journal,
+    check_calls,
     open_journal,
     purge_journal,
 )
@@ -50,35 +50,26 @@ class TreeRunner:
 
     def __init__(
         self,
-        plan: TreeSettings,
+        plan: TreePlan,
         *,
         llm: LLM | None,
         embed_model: BaseEmbedding,
         journal: JournalLike,
-        journal_bytes: int | None,
         num_workers: int,
-        max_llm_calls: int | None,
-        retry: RetryLike,
-        rate_limit: RateLimit | None,
+        calls: CallSettings | None,
         show_progress: bool,
     ) -> None:
         check_size("num_workers", num_workers)
-        CallLimit(max_llm_calls)
-        check_journal(journal, journal_bytes)
-        check_retry(retry, rate_limit)
+        self._calls = calls = check_calls(calls, journal)
         if llm is not None:
-            choose_retry(retry, own=own_retry(llm))
-            choose_rate_limit(rate_limit, own=own_limiter(llm))
+            choose_retry(calls.retry, own=own_retry(llm))
+            choose_rate_limit(calls.rate_limit, own=own_limiter(llm))
         self.llm = llm
         self.report: BuildReport | None = None
         self._plan = plan
         self._embed_model = embed_model
         self._journal = journal
-        self._journal_bytes = journal_bytes
         self._num_workers = num_workers
-        self._max_llm_calls = max_llm_calls
-        self._retry = retry
-        self._rate_limit = rate_limit
         self._show_progress = show_progress
         self._embedding = Lock()
         self._advice = JournalAdvice()
@@ -86,7 +77,9 @@ class TreeRunner:
     def run(self, flow: Flow[T]) -> T:
         """Drive a flow by the models' sync calls, in as many threads as there are workers."""
         with (
-            open_journal(self._journal, self._names, max_bytes=self._journal_bytes) as journal,
+            open_journal(
+                self._journal, self._names, max_bytes=self._calls.journal_bytes
+            ) as journal,
             self._watched() as (watch, trace),
         ):
             result = self._driver(journal, watch, trace).run(flow)
@@ -96,7 +89,7 @@ class TreeRunner:
     async def arun(self, flow: Flow[T]) -> T:
         """Drive a flow by the models' async calls, as many at a time as there are workers."""
         async with aopen_journal(
-            self._journal, self._names, max_bytes=self._journal_bytes
+            self._journal, self._names, max_bytes=self._calls.journal_bytes
         ) as journal:
             with self._watched() as (watch, trace):
                 result = await self._driver(journal, watch, trace).arun(flow)
@@ -132,7 +125,7 @@ class TreeRunner:
         return RequestDriver(
             watch.watched(_Answers(self, trace)),
             max_in_flight=self._num_workers,
-            limit=CallLimit(self._max_llm_calls),
+            limit=CallLimit(self._calls.max_llm_calls),
             journal=journal,
             # Local models cannot be called from several threads; remote ones take batches.
             locks={Embed: self._embedding},
@@ -142,7 +135,7 @@ class TreeRunner:
     def _guards(self, watch: BuildWatch) -> dict[type, CallGuard]:
         repeated = own_retry(self._embed_model)
         guards: dict[type, CallGuard] = {}
-        guards[Embed] = watch.guard(None if repeated else choose_retry(self._retry, own=""))
+        guards[Embed] = watch.guard(None if repeated else choose_retry(self._calls.retry, own=""))
         llm = self.llm
         if llm is None and self._plan.asks_llm:
             # A change may need no language model, so that one which is missing is no error yet.
@@ -150,8 +143,8 @@ class TreeRunner:
                 llm = self._resolve_llm()
         if llm is not None:
             guards[Generate] = watch.guard(
-                choose_retry(self._retry, own=own_retry(llm)),
-                choose_rate_limit(self._rate_limit, own=own_limiter(llm)),
+                choose_retry(self._calls.retry, own=own_retry(llm)),
+                choose_rate_limit(self._calls.rate_limit, own=own_limiter(llm)),
                 self._plan.values["summary_tokens"],
             )
         return guards

@@ -5,9 +5,7 @@ from __future__ import annotations
 import asyncio
 from abc import abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from contextvars import copy_context
 from typing import Any, Final, TypeVar, cast
 
 from llama_index.core.callbacks.base import CallbackManager
@@ -20,7 +18,7 @@ from llama_index.core.storage.storage_context import StorageContext
 
 from llama_index_longrag.bridge.documents import WholeDocuments, node_of, nodes_of
 from llama_index_longrag.bridge.traces import open_span
-from llama_index_longrag.indices.stored import StoredIndex, doc_ids
+from llama_index_longrag.indices.stored import DatabaseContext, StoredIndex, doc_ids
 from llama_index_longrag.indices.struct import VersionedStruct
 from longrag.calls import Flow
 from longrag.errors import InvalidParameterError, check_arguments
@@ -108,11 +106,13 @@ class UpdatableIndex(StoredIndex[S]):
         Raises:
             InvalidParameterError: a setting is given that has no place there.
         """
-        for own in ("nodes", "index_struct", "storage_context", "database"):
+        for own in ("nodes", "index_struct", "storage_context"):
             if settings.get(own) is not None:
                 raise InvalidParameterError(own, settings[own], "left out with a database")
         make = cast("Callable[..., IndexT]", cls)
-        return make([], database=database, **settings)
+        storage_context = DatabaseContext.from_defaults()
+        cast("DatabaseContext", storage_context).database = database
+        return make([], **{**settings, "storage_context": storage_context})
 
     @property
     def ref_doc_info(self) -> dict[str, RefDocInfo]:
@@ -330,15 +330,7 @@ class UpdatableIndex(StoredIndex[S]):
 
     def _update_corpus(self, nodes: Sequence[BaseNode], gone: Sequence[str] = ()) -> None:
         """Call the models for what is new and change the corpus; on error nothing has changed."""
-        self._drive(self._change(nodes, gone))
-
-    def _drive(self, flow: Flow[T]) -> T:
-        """Drive a change for a sync method, with async calls where the index was told to."""
-        if not self._use_async:
-            return self._run(flow)
-        # The thread of the caller may have an event loop that runs.
-        with ThreadPoolExecutor(1) as thread:
-            return thread.submit(copy_context().run, asyncio.run, self._arun(flow)).result()
+        self._run(self._change(nodes, gone))
 
     async def _aupdate_corpus(self, nodes: Sequence[BaseNode], gone: Sequence[str] = ()) -> None:
         change = await asyncio.to_thread(self._change, nodes, gone)

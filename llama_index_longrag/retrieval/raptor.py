@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Collection, Mapping, Sequence
-from typing import Any, Literal, Protocol, TypeAlias, get_args
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Protocol
 
 import numpy as np
 from llama_index.core.base.base_retriever import BaseRetriever
@@ -17,24 +17,17 @@ from llama_index_longrag.bridge.answering import ModelAnswers
 from llama_index_longrag.bridge.documents import node_of
 from llama_index_longrag.bridge.filters import to_filter
 from llama_index_longrag.bridge.nodes import shown_to_models
-from llama_index_longrag.bridge.settings import UNSET
 from llama_index_longrag.bridge.tree_nodes import to_tree_result
 from longrag.calls import Flow, arun, run
 from longrag.errors import InvalidParameterError
 from longrag.indexing.tree.tree import Tree
 from longrag.indices.keyword_sources import KeywordSource, TreeSource, refuse_texts
-from longrag.retrieval.filters import both
-from longrag.retrieval.tree_search import Compare, Scores, TreeScorer, collapsed, traverse
+from longrag.retrieval.filters import DocumentFilter, both
+from longrag.retrieval.tree_search import Scores, TreeScorer, collapsed, traverse
+from longrag.retrieval.tree_search_settings import Mode, TreeSearchSettings
 from longrag.retrieval.units import check_k, embed_query
 from longrag.types import Document, RetrievedNode, TokenCounter, TreeNode
 
-Mode: TypeAlias = Literal["collapsed", "traversal"]
-Scoring: TypeAlias = Literal["cosine", "bm25"]
-
-_SEARCH_SETTINGS: Mapping[str, tuple[str, ...]] = {
-    "collapsed": ("levels", "redundancy", "compare"),
-    "traversal": ("depth", "start_level"),
-}
 _TRAVERSAL_TOP_K = 5
 
 
@@ -52,6 +45,10 @@ class TreesIndex(Protocol):
     @property
     def count_tokens(self) -> TokenCounter:
         """Counts the tokens of a text."""
+
+    @property
+    def document_filter(self) -> DocumentFilter | None:
+        """The filter of every search, None where everything may be seen."""
 
     def snapshot(self) -> tuple[Mapping[str, Document], TreeScorer]:
         """Return the documents, and what scores the nodes of their tree, of one moment."""
@@ -77,17 +74,10 @@ class RaptorRetriever(BaseRetriever):
             passed over and the search goes on.
         similarity_top_k: most nodes to return (collapsed; no limit by default) or to take of each
             layer (traversal; 5 by default).
-        levels: collapsed: the levels that are searched, all by default.
-        redundancy: collapsed: the largest share of a node's words, from 0 to 1, that may have been
-            read in nodes that share leaves with it (0.25); a node with more is taken only when
-            nothing else fits. None compares nothing, as in the paper.
-        compare: collapsed: "related" (the default) compares with nodes that share leaves, "all"
-            with all nodes taken.
-        depth: traversal: the most layers to go down, to the leaves by default.
-        start_level: traversal: the level to begin at, by default the roots.
-        scoring: "cosine" of the embeddings, or "bm25" over the texts.
-        filters: metadata filters. A node is shown only when all documents it was made from pass;
-            traversal begins at the highest of these nodes.
+        search: further settings, a ``longrag.retrieval.TreeSearchSettings``: levels, redundancy and
+            compare in collapsed mode, depth and start_level in traversal, and scoring.
+        filters: metadata filters, beside the index's own. A node is shown only when all documents
+            it was made from pass; traversal begins at the highest of these nodes.
         embed_model: embeds queries, by default the index's model.
 
     Raises:
@@ -103,12 +93,7 @@ class RaptorRetriever(BaseRetriever):
         mode: Mode = "collapsed",
         token_budget: int | None = 2000,
         similarity_top_k: int | None = None,
-        levels: Collection[int] | None = None,
-        redundancy: float | None = UNSET,
-        compare: Compare | None = None,
-        depth: int | None = None,
-        start_level: int | None = None,
-        scoring: Scoring = "cosine",
+        search: TreeSearchSettings | None = None,
         filters: MetadataFilters | None = None,
         embed_model: BaseEmbedding | None = None,
         callback_manager: CallbackManager | None = None,
@@ -116,24 +101,13 @@ class RaptorRetriever(BaseRetriever):
         objects: list[IndexNode] | None = None,
         verbose: bool = False,
     ) -> None:
-        _check_name("mode", mode, Mode)
-        _check_name("scoring", scoring, Scoring)
-        settings: dict[str, Any] = {
-            "levels": levels,
-            "compare": compare,
-            "depth": depth,
-            "start_level": start_level,
-        }
-        self._search = {name: value for name, value in settings.items() if value is not None}
-        if redundancy is not UNSET:
-            self._search["redundancy"] = redundancy
-        for name, value in self._search.items():
-            if name not in _SEARCH_SETTINGS[mode]:
-                raise InvalidParameterError(name, value, f"left out in mode {mode!r}")
+        if not isinstance(search, TreeSearchSettings | None):
+            raise InvalidParameterError("search", search, "None or a TreeSearchSettings")
+        self._search = search or TreeSearchSettings()
+        self._search.check_mode(mode)
         self._mode = mode
         self._token_budget = token_budget
         self.similarity_top_k = similarity_top_k
-        self._scoring = scoring
         self._wanted = to_filter(filters)
         if not hasattr(index, "tree"):
             raise InvalidParameterError("index", type(index).__name__, "a RaptorIndex")
@@ -192,7 +166,7 @@ class RaptorRetriever(BaseRetriever):
             InvalidParameterError: ``nodes`` are given; the tree has them.
         """
         refuse_texts("nodes", nodes)
-        return TreeSource(self._searched_tree, self._search.get("levels"))
+        return TreeSource(self._searched_tree, self._search.levels)
 
     def _searched_tree(self) -> tuple[Tree, Callable[[RetrievedNode], NodeWithScore]]:
         documents, scorer = self._apply_filters()
@@ -201,13 +175,13 @@ class RaptorRetriever(BaseRetriever):
     def _apply_filters(self) -> tuple[Mapping[str, Document], TreeScorer]:
         """Return the documents, and what scores the nodes of which all documents pass."""
         documents, scorer = self._index.snapshot()
-        return documents, scorer.seen(documents, self._wanted)
+        return documents, scorer.seen(documents, both(self._index.document_filter, self._wanted))
 
     def _flow(self, bundle: QueryBundle) -> Flow[list[NodeWithScore]]:
         documents, scorer = self._apply_filters()
         if not len(scorer.tree):
             return []
-        if self._scoring == "bm25":
+        if self._search.scoring == "bm25":
             scores: Scores = scorer.keyword_scores(bundle.query_str)
         else:
             vector: Any = bundle.embedding
@@ -230,7 +204,7 @@ class RaptorRetriever(BaseRetriever):
                 token_budget=self._token_budget,
                 count_tokens=self._index.count_tokens,
                 shown=shown,
-                **self._search,
+                search=self._search,
             )
         found = collapsed(
             tree,
@@ -239,10 +213,10 @@ class RaptorRetriever(BaseRetriever):
             token_budget=self._token_budget,
             count_tokens=self._index.count_tokens,
             shown=shown,
-            **self._search,
+            search=self._search,
         )
         # A node that shares no word with the question would only fill the budget.
-        return [node for node in found if node.score > 0 or self._scoring == "cosine"]
+        return [node for node in found if node.score > 0 or self._search.scoring == "cosine"]
 
     def _results(
         self, found: list[RetrievedNode], documents: Mapping[str, Document]
@@ -272,9 +246,3 @@ class RaptorRetriever(BaseRetriever):
         if not isinstance(source, IndexNode):
             return None
         return source.index_id, source.obj or self.object_map.get(source.index_id)
-
-
-def _check_name(parameter: str, value: object, kinds: Any) -> None:
-    if value not in get_args(kinds):
-        names = " or ".join(f'"{kind}"' for kind in get_args(kinds))
-        raise InvalidParameterError(parameter, value, names)

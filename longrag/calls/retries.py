@@ -27,14 +27,6 @@ T = TypeVar("T")
 _OUTAGE: Final = 3
 
 
-def check_retry(retry: RetryLike, rate_limit: RateLimit | None) -> None:
-    """Raise ``InvalidParameterError`` unless these are settings as an index takes them."""
-    if not (retry is None or retry == "auto" or isinstance(retry, Retry)):
-        raise InvalidParameterError("retry", retry, 'a Retry, "auto" or None')
-    if not isinstance(rate_limit, RateLimit | None):
-        raise InvalidParameterError("rate_limit", rate_limit, "a RateLimit or None")
-
-
 def choose_retry(retry: RetryLike, *, own: str) -> Retry | None:
     """Return how to repeat the calls of a model; ``own`` names how it does so itself, if it does.
 

@@ -5,7 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
+from longrag.calls.limit import CallLimit
 from longrag.errors import InvalidParameterError
+from longrag.journal import check_budget
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -78,6 +80,37 @@ class RateLimit:
 
 RetryLike: TypeAlias = Retry | Literal["auto"] | None
 """How to repeat calls: ``Retry``, never (None), or by default where the model does not ("auto")."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CallSettings:
+    """How an index calls its models while it is built or changed.
+
+    Args:
+        max_llm_calls: the most calls to the language model that one change may make; None for no
+            limit.
+        retry: how calls that failed are repeated: a ``Retry``, None for never, or "auto", which
+            repeats those of models that do not repeat them themselves.
+        rate_limit: the most calls and tokens a minute, where the language model has no rate
+            limiter.
+        journal_bytes: the most bytes that a journal opened by the index keeps; see ``Journal``.
+
+    Raises:
+        InvalidParameterError: a setting is out of range.
+    """
+
+    max_llm_calls: int | None = None
+    retry: RetryLike = "auto"
+    rate_limit: RateLimit | None = None
+    journal_bytes: int | None = None
+
+    def __post_init__(self) -> None:
+        CallLimit(self.max_llm_calls)
+        if not (self.retry is None or self.retry == "auto" or isinstance(self.retry, Retry)):
+            raise InvalidParameterError("retry", self.retry, 'a Retry, "auto" or None')
+        if not isinstance(self.rate_limit, RateLimit | None):
+            raise InvalidParameterError("rate_limit", self.rate_limit, "a RateLimit or None")
+        check_budget(self.journal_bytes, "journal_bytes")
 
 
 def _check_positive(name: str, value: object) -> None:

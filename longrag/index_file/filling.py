@@ -26,7 +26,7 @@ from longrag.index_file.parts import (
 )
 from longrag.index_file.progress import Progress
 from longrag.index_file.reading import Pages, read_pages
-from longrag.indexing.tree.settings import TreeBuilder
+from longrag.indexing.tree.settings import TreeBuilder, TreeSettings
 from longrag.indices.corpus_order import CorpusOrder
 from longrag.ingestion.builder import UnitBuilder
 from longrag.ingestion.patterns import PathPatterns
@@ -298,7 +298,8 @@ class _Filling:
 
         if plan.units:
             return FittedLater(fit)
-        cut = TreeBuilder(executor=self._settings.executor).leaves_of_each(self._pages.documents)
+        builder = TreeBuilder(tree=TreeSettings(executor=self._settings.executor))
+        cut = builder.leaves_of_each(self._pages.documents)
         return fit([leaf.text for leaves in cut for leaf in leaves])
 
     @contextmanager

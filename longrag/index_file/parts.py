@@ -56,13 +56,12 @@ def open_tree(
         executor: cuts pages and clusters layers; None does it in the calling thread.
     """
     # A question to units imports nothing that only trees need.
-    from longrag.indexing.tree.settings import TreeBuilder
-    from longrag.indexing.tree.summaries import ExtractiveSummarizer, LlmSummarizer
+    from longrag.indexing.tree.settings import TreeBuilder, TreeSettings
     from longrag.indices.tree_database import DatabaseTree
 
-    summarizer = ExtractiveSummarizer() if quoting else LlmSummarizer()
+    summarizer, tree = "extractive" if quoting else None, TreeSettings(executor=executor)
     return DatabaseTree(
-        _database(file, catalog.tree), TreeBuilder(summarizer=summarizer, executor=executor)
+        _database(file, catalog.tree), TreeBuilder(summarizer=summarizer, tree=tree)
     )
 
 

@@ -10,6 +10,7 @@ from .tree.clusterer import Clusterer as Clusterer
 from .tree.clusterer import Layer as Layer
 from .tree.estimates import estimate_tree as estimate_tree
 from .tree.settings import TreeBuilder as TreeBuilder
+from .tree.settings import TreeSettings as TreeSettings
 from .tree.summaries import ExtractiveSummarizer as ExtractiveSummarizer
 from .tree.summaries import LlmSummarizer as LlmSummarizer
 from .tree.summaries import Summarizer as Summarizer

@@ -8,6 +8,7 @@ from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, asynccontextmanager, contextmanager, nullcontext
 from typing import TypeAlias
 
+from longrag.calls.settings import CallSettings
 from longrag.errors import InvalidParameterError
 from longrag.indexing.database import IndexDatabase
 from longrag.journal import Journal, check_budget
@@ -42,6 +43,19 @@ def check_journal(journal: JournalLike, max_bytes: int | None = None) -> None:
             "a path, a Journal or None",
             "An index that is opened in a server's database keeps its answers beside it.",
         )
+
+
+def check_calls(calls: CallSettings | None, journal: JournalLike) -> CallSettings:
+    """Return how a component calls its models, once it fits to its journal.
+
+    Raises:
+        InvalidParameterError: one of them is not allowed; see ``check_journal``.
+    """
+    if not isinstance(calls, CallSettings | None):
+        raise InvalidParameterError("calls", calls, "None or a CallSettings")
+    calls = calls or CallSettings()
+    check_journal(journal, calls.journal_bytes)
+    return calls
 
 
 class StaleSources:

@@ -19,7 +19,7 @@ from longrag.indexing.saved_folders import SavedFolders
 from longrag.indexing.tree.assembly import version
 from longrag.indexing.tree.builder import build_tree
 from longrag.indexing.tree.checks import check_saved
-from longrag.indexing.tree.settings import TreeBuilder
+from longrag.indexing.tree.settings import TreeBuilder, TreeSettings
 from longrag.indexing.tree.tree import Tree
 from longrag.indices.corpus_records import documents_from_json, documents_to_json
 from longrag.ingestion.units import check_documents
@@ -28,7 +28,7 @@ from longrag.types import Document, TreeNode
 
 _KIND = "tree"
 _VERSION = 1
-_PLAIN: Final = ("scope", "chunk_size", "max_cluster_tokens", "max_levels", "random_state")
+_OF_THE_TREE: Final = ("scope", "chunk_size", "max_cluster_tokens", "max_levels")
 
 
 @dataclass(frozen=True, slots=True)
@@ -204,13 +204,18 @@ class TreeIndex:
             self._saved.save(path, _KIND, _VERSION, arrays, settings_of(self.builder))
 
     @classmethod
-    def load(cls, path: str | os.PathLike[str], *, builder: TreeBuilder | None = None) -> TreeIndex:
+    def load(
+        cls,
+        path: str | os.PathLike[str],
+        *,
+        builder: TreeBuilder | Callable[[Mapping[str, Any]], TreeBuilder] | None = None,
+    ) -> TreeIndex:
         """Read an index that ``save`` wrote; its tree is the one it was saved with.
 
         Args:
             path: the folder.
-            builder: gives the callables; its other settings must be the saved ones. None takes the
-                default callables.
+            builder: gives the callables; its other settings must be the saved ones. Or makes a
+                builder of the saved settings; None takes the default callables.
 
         Raises:
             IndexFormatError: the folder is missing, damaged or of another kind, or was built with
@@ -219,8 +224,8 @@ class TreeIndex:
         """
         folders = SavedFolders()
         arrays, meta = folders.load(path, _KIND, _VERSION, mmap=False)
-        saved = {name: meta[name] for name in ("clusterer", *_PLAIN)}
-        loaded = cls(builder or TreeBuilder(**saved))
+        saved = {name: meta[name] for name in ("clusterer", *_OF_THE_TREE, "random_state")}
+        loaded = cls(builder if isinstance(builder, TreeBuilder) else (builder or _builder)(saved))
         _check_settings(loaded.builder, saved)
         tree = tree_from_json(arrays["nodes"], arrays["vectors"])
         loaded._saved = folders
@@ -244,13 +249,25 @@ def _change(before: TreeState, after: TreeState) -> TreeChange:
     )
 
 
+def _builder(saved: Mapping[str, Any]) -> TreeBuilder:
+    return TreeBuilder(
+        clusterer=saved["clusterer"], random_state=saved["random_state"], tree=saved_tree(saved)
+    )
+
+
+def saved_tree(saved: Mapping[str, Any]) -> TreeSettings:
+    """Return the settings of a tree from those that ``settings_of`` gave."""
+    return TreeSettings(**{name: saved[name] for name in _OF_THE_TREE})
+
+
 def settings_of(builder: TreeBuilder) -> dict[str, Any]:
     """Return the settings of a builder that are saved: all but the callables."""
-    kind, plain = type(builder.clusterer), {name: getattr(builder, name) for name in _PLAIN}
+    kind = type(builder.clusterer)
+    plain = {name: getattr(builder.tree, name) for name in _OF_THE_TREE}
     # With another clusterer the next change would pay for most of the tree.
     named = isinstance(builder.clusterer, str)
     own = builder.clusterer if named else f"{kind.__module__}.{kind.__qualname__}"
-    return {"clusterer": own, **plain}
+    return {"clusterer": own, **plain, "random_state": builder.random_state}
 
 
 def _check_settings(builder: TreeBuilder, known: Mapping[str, object]) -> None:

@@ -6,9 +6,13 @@ It is the default of every ``count_tokens`` parameter.
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping, Sized
+from dataclasses import dataclass
+from operator import index
 from typing import Final
 
 from longrag.errors import InvalidParameterError
+from longrag.types import TokenCounter, Tokenize
 
 # Han with its radicals and iteration marks, kana (half-width too), and Hangul with its jamo.
 _CJK: Final = (
@@ -39,3 +43,38 @@ def count_tokens(text: str) -> int:
     if not isinstance(text, str):
         raise InvalidParameterError("text", text, "a string")
     return len(_TOKEN.findall(text))
+
+
+def token_counter(tokenizer: Tokenize | None) -> TokenCounter:
+    """Return what counts by a tokenizer; ``count_tokens`` for None.
+
+    Raises:
+        InvalidParameterError: the tokenizer is not a function. What is returned raises it where the
+            tokenizer gives neither tokens nor their number.
+    """
+    if tokenizer is None:
+        return count_tokens
+    if not callable(tokenizer):
+        raise InvalidParameterError("tokenizer", tokenizer, "None or a function of a text")
+    return _Counter(tokenizer)
+
+
+@dataclass(frozen=True, slots=True)
+class _Counter:
+    tokenizer: Tokenize
+
+    def __call__(self, text: str) -> int:
+        found = self.tokenizer(text)
+        # A mapping is what some tokenizers make: its entries are the inputs of a model.
+        if isinstance(found, Sized) and not isinstance(found, str | Mapping):
+            return len(found)
+        try:
+            # JSON cannot hold NumPy's integers.
+            count = index(found)  # type: ignore[arg-type]
+        except TypeError:
+            count = -1
+        if count < 0:
+            raise InvalidParameterError(
+                "what tokenizer returned", found, "a list of tokens or an integer of at least 0"
+            )
+        return count

@@ -24,6 +24,7 @@ from .reading import read_units as read_units
 from .tree_search import TreeScorer as TreeScorer
 from .tree_search import collapsed as collapsed
 from .tree_search import traverse as traverse
+from .tree_search_settings import TreeSearchSettings as TreeSearchSettings
 from .units import UnitIndex as UnitIndex
 from .units import embed_units as embed_units
 from .units import retrieve as retrieve

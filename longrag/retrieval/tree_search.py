@@ -6,7 +6,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import replace
 from functools import cached_property
 from itertools import islice
-from typing import TYPE_CHECKING, Final, Literal, TypeAlias, get_args
+from typing import TYPE_CHECKING, Final, TypeAlias
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -21,6 +21,7 @@ from longrag.models.tokens import count_tokens as default_counter
 from longrag.models.words import STOPWORDS, content_terms, terms
 from longrag.retrieval.filters import DocumentFilter, LruCache, MetadataIndex
 from longrag.retrieval.reading import Ranked, check_token_budget, read
+from longrag.retrieval.tree_search_settings import Compare, TreeSearchSettings
 from longrag.types import (
     Chunk,
     Document,
@@ -38,9 +39,6 @@ if TYPE_CHECKING:
 
 Floats: TypeAlias = NDArray[np.float64]
 
-Compare: TypeAlias = Literal["related", "all"]
-"""Which nodes a node may repeat: those it shares leaves with, or any."""
-
 ShownNode: TypeAlias = Callable[[RetrievedNode], str]
 """Returns the text by which a model is shown a node."""
 
@@ -50,6 +48,8 @@ _FIRST: Final = 64
 _FACTOR: Final = 4
 
 _KEPT_VIEWS: Final = 16
+
+_AS_A_RULE: Final = TreeSearchSettings()
 
 
 class TreeScorer:
@@ -290,9 +290,7 @@ def collapsed(
     *,
     token_budget: int | None = 2000,
     top_k: int | None = None,
-    levels: Collection[int] | None = None,
-    redundancy: float | None = 0.25,
-    compare: Compare = "related",
+    search: TreeSearchSettings = _AS_A_RULE,
     count_tokens: TokenCounter = default_counter,
     shown: ShownNode | None = None,
 ) -> list[RetrievedNode]:
@@ -311,16 +309,7 @@ def collapsed(
             order of the nodes.
         token_budget: tokens of all nodes joined by blank lines; None for no limit.
         top_k: the most nodes to take; None for no limit.
-        levels: the levels that are searched, all by default. The start layer s and n layers of
-            the paper's Table 8 are ``range(s - n + 1, s + 1)``. The tree need not reach them all.
-        redundancy: the largest share of a node's distinct words, from 0 to 1 and function words
-            left out, that may be in nodes already taken which share leaves with it. None
-            compares nothing, as in the paper. The default was chosen on summaries that quote: it
-            keeps a tree of them from reading less of the answers than its leaves alone would.
-        compare: "related" compares a node with those taken that share leaves with it, "all" with
-            all of them. "all" with a ``redundancy`` of 0.4 reads more of answers that go over the
-            whole of one long document. In a corpus it passes over passages that belong together: of
-            a hundred questions that need several it loses 5 to 21.
+        search: further settings of the mode "collapsed".
         count_tokens: counts the tokens of a text.
         shown: returns the text by which a model is shown a node; by default its own.
 
@@ -335,11 +324,12 @@ def collapsed(
     check_token_budget(token_budget)
     if top_k is not None:
         check_integer("top_k", top_k, at_least=1)
-    searched = None if levels is None else np.flatnonzero(np.isin(tree.levels, _checked(levels)))
-    _check_redundancy(redundancy, compare)
+    search.check_mode("collapsed")
     if not len(tree):
         return []
-    accept = None if redundancy is None else _Reading(tree, redundancy, compare).add
+    levels, redundancy = search.levels, search.redundancy
+    searched = None if levels is None else np.flatnonzero(np.isin(tree.levels, [*levels]))
+    accept = None if redundancy is None else _Reading(tree, redundancy, search.compare).add
     rows = islice(_put_off(tree, ranking.best_first(searched), accept), top_k)
     return read_nodes(_as_retrieved(tree, rows), token_budget, count_tokens, shown)
 
@@ -372,9 +362,8 @@ def traverse(
     scores: Scores,
     *,
     top_k: int = 5,
-    depth: int | None = None,
-    start_level: int | None = None,
     token_budget: int | None = None,
+    search: TreeSearchSettings = _AS_A_RULE,
     count_tokens: TokenCounter = default_counter,
     shown: ShownNode | None = None,
 ) -> list[RetrievedNode]:
@@ -391,12 +380,10 @@ def traverse(
         scores: what `TreeScorer.asked` gives for this tree, or one finite number a node, in the
             order of the nodes.
         top_k: the most nodes to take from a layer.
-        depth: the most layers to search; None goes on to the leaves.
-        start_level: begin at this level instead of the roots: at the nodes of this level, and those
-            below it that have no parent up to it, so that every leaf can be reached.
         token_budget: tokens of all nodes joined by blank lines, read in the order of the search;
             the first that does not fit is cut at the end of a sentence, and ends what is read. None
             for no limit.
+        search: further settings of the mode "traversal".
         count_tokens: counts the tokens of a text.
         shown: returns the text by which a model is shown a node; by default its own.
 
@@ -409,15 +396,14 @@ def traverse(
     """
     ranking = _checked_scores(tree, scores)
     check_integer("top_k", top_k, at_least=1)
-    if depth is not None:
-        check_integer("depth", depth, at_least=1)
     check_token_budget(token_budget)
-    layer = _first_layer(tree, start_level)
+    search.check_mode("traversal")
     if not len(tree):
         return []
+    layer = _first_layer(tree, search.start_level)
     taken: dict[int, float] = {}
     layers = 0
-    while layer and layers != depth:
+    while layer and layers != search.depth:
         best = dict(islice(ranking.best_first(np.array(sorted(layer))), top_k))
         taken.update(best)
         layer = {row for row in _children(tree, best) if row not in taken}
@@ -434,7 +420,6 @@ def _as_retrieved(tree: Tree, rows: Iterable[tuple[int, float]]) -> Iterator[Ret
 def _first_layer(tree: Tree, start_level: int | None) -> set[int]:
     if start_level is None:
         return {tree.row[id_] for id_ in tree.roots}
-    check_integer("start_level", start_level, at_least=0)
     return {
         tree.row[id_]
         for id_, node in tree.nodes.items()
@@ -526,26 +511,6 @@ def _checked_scores(tree: Tree, scores: Scores) -> NodeScores:
         row = int(np.flatnonzero(~np.isfinite(checked))[0])
         raise InvalidParameterError(f"scores[{row}]", float(checked[row]), "a finite number")
     return NodeScores(tree, checked.__getitem__)
-
-
-def _checked(levels: Collection[int]) -> list[int]:
-    if isinstance(levels, str) or not isinstance(levels, Collection) or not levels:
-        raise InvalidParameterError("levels", levels, "a collection of levels, not empty")
-    # A level may be there or not, as the tree grows and shrinks.
-    for level in levels:
-        check_integer("levels", level, at_least=0)
-    return list(levels)
-
-
-def _check_redundancy(redundancy: float | None, compare: str) -> None:
-    if compare not in get_args(Compare):
-        raise InvalidParameterError("compare", compare, '"related" or "all"')
-    if redundancy is not None and (
-        isinstance(redundancy, bool)
-        or not isinstance(redundancy, (int, float))
-        or not 0 <= redundancy <= 1
-    ):
-        raise InvalidParameterError("redundancy", redundancy, "None or a number from 0 to 1")
 
 
 def _content(text: str) -> Iterator[str]:

@@ -16,8 +16,10 @@ from llama_index.core import Document as LlamaIndexDocument
 
 import langchain_longrag
 import llama_index_longrag
+from longrag.calls import CallSettings
 from tests.fakes.langchain import HashEmbeddings, ScriptedChatModel
 from tests.fakes.llama_index import HashEmbedding, ScriptedLLM
+from tests.settings import grouped
 
 WORKERS = 4
 TEXTS = {
@@ -104,7 +106,7 @@ class LlamaIndex(Framework):
     name = "LlamaIndex"
 
     def make(self, reply, **settings):
-        return llama_index_longrag.RaptorIndex([], **self._settings(reply, settings))
+        return llama_index_longrag.RaptorIndex([], **grouped(**self._settings(reply, settings)))
 
     def put(self, index, texts):
         documents = [LlamaIndexDocument(id_=id_, text=text) for id_, text in texts.items()]
@@ -115,11 +117,13 @@ class LlamaIndex(Framework):
 
     def load(self, folder):
         return llama_index_longrag.RaptorIndex.from_persist_dir(
-            str(folder), embed_model=HashEmbedding(), retry=None
+            str(folder), embed_model=HashEmbedding(), calls=CallSettings(retry=None)
         )
 
     def open(self, database, reply, **settings):
-        return llama_index_longrag.RaptorIndex.open(database, **self._settings(reply, settings))
+        return llama_index_longrag.RaptorIndex.open(
+            database, **grouped(**self._settings(reply, settings))
+        )
 
     def _settings(self, reply, settings):
         models = {"llm": ScriptedLLM(reply), "embed_model": HashEmbedding()}
@@ -131,7 +135,7 @@ class LangChain(Framework):
 
     def make(self, reply, **settings):
         return langchain_longrag.RaptorIndex(
-            embedding=HashEmbeddings(), **self._settings(reply, settings)
+            embedding=HashEmbeddings(), **grouped(**self._settings(reply, settings))
         )
 
     def put(self, index, texts):
@@ -142,12 +146,12 @@ class LangChain(Framework):
 
     def load(self, folder):
         return langchain_longrag.RaptorIndex.load(
-            folder, HashEmbeddings(), **self._settings(str, {})
+            folder, HashEmbeddings(), **grouped(**self._settings(str, {}))
         )
 
     def open(self, database, reply, **settings):
         return langchain_longrag.RaptorIndex.open(
-            database, HashEmbeddings(), **self._settings(reply, settings)
+            database, HashEmbeddings(), **grouped(**self._settings(reply, settings))
         )
 
     def _settings(self, reply, settings):

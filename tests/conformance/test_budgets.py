@@ -19,10 +19,12 @@ from longrag.index_file.filling import FillSettings, fill
 from longrag.index_file.models import load_embedder
 from longrag.index_file.progress import Progress
 from longrag.index_file.searching import IndexFile
+from longrag.indexing import TreeSettings
 from longrag.mcp_server.tools import IndexTools
 from longrag.models.tokens import count_tokens
 from tests.fakes.langchain import HashEmbeddings
 from tests.fakes.llama_index import HashEmbedding
+from tests.settings import grouped
 
 QUESTIONS = ("Who keeps the market of town 3?", "茶馆 in town 1", "gates; walls: wheels?")
 
@@ -77,7 +79,9 @@ def components(counter):
         return [made.call(question).content]
 
     tree = {"summarizer": "extractive", "chunk_size": sizes["chunk_size"]}
-    raptor = li.RaptorIndex.from_documents(pages, embed_model=embed, tokenizer=tokenizer, **tree)
+    raptor = li.RaptorIndex.from_documents(
+        pages, embed_model=embed, **grouped(tree=TreeSettings(tokenizer=tokenizer), **tree)
+    )
     mode = lambda name: of_llama(  # noqa: E731
         lambda budget: index.as_retriever(retriever_mode=name, token_budget=budget)
     )
@@ -111,7 +115,9 @@ def components(counter):
         return [made.invoke(question)]
 
     maxp = {"embedding": embedding, "length_function": count}
-    leaves = lc.RaptorIndex.from_documents(documents, embedding, length_function=count, **tree)
+    leaves = lc.RaptorIndex.from_documents(
+        documents, embedding, **grouped(tree=TreeSettings(tokenizer=count), **tree)
+    )
     return table | {
         **{
             f"LangChain, {name}": of_chain(

@@ -24,6 +24,7 @@ from longrag.ingestion.sources import read_documents
 from tests.fakes.langchain import HashEmbeddings
 from tests.fakes.llama_index import HashEmbedding
 from tests.llama_index_longrag.riches_stories import Scripted
+from tests.settings import grouped
 
 QUESTION = "What is the secret?"
 PROMPT = "question: {question}\npassage:"
@@ -79,7 +80,7 @@ class LlamaSide:
         model, pages, blue = self.model, self.pages, self.blue
         if kind == "tree":
             settings = {"summarizer": "extractive", "scope": "document"}
-            tree = li.RaptorIndex.from_documents(pages, embed_model=model, **settings)
+            tree = li.RaptorIndex.from_documents(pages, embed_model=model, **grouped(**settings))
             return tree.as_retriever(filters=blue)
         if kind in ("index", "evidence", "hybrid"):
             index = li.LongRAGIndex.from_documents(pages, embed_model=model)
@@ -146,7 +147,7 @@ class LangChainSide:
         settings = {"filter": {"tenant": "blue"}}
         if kind == "tree":
             settings |= {"summarizer": "extractive", "scope": "document"}
-            return lc.RaptorIndex.from_documents(self.pages, self.model, **settings)
+            return lc.RaptorIndex.from_documents(self.pages, self.model, **grouped(**settings))
         if kind in ("index", "evidence", "hybrid"):
             index = lc.LongRAGIndex.from_documents(self.pages, self.model, **settings)
             if kind == "hybrid":

@@ -23,9 +23,10 @@ from llama_index.core import Document as LlamaDocument
 import langchain_longrag
 import llama_index_longrag
 from longrag.indexing import KeyIndex
-from longrag.retrieval import MaxPIndex
+from longrag.retrieval import MaxPIndex, TreeSearchSettings
 from tests.fakes.langchain import HashEmbeddings
 from tests.fakes.llama_index import HashEmbedding, tokenizer
+from tests.settings import counting
 
 SECONDS = float(os.environ.get("LONGRAG_SECONDS", "1"))
 THREADS, PROCESSES = 32, 4
@@ -41,7 +42,7 @@ class LlamaIndexes:
     """LlamaIndex's indexes of one kind."""
 
     def __init__(self, kind, path=None):
-        settings = {"embed_model": HashEmbedding(), "tokenizer": tokenizer}
+        settings = {"embed_model": HashEmbedding(), **counting(kind, tokenizer)}
         self.kind = kind
         made = getattr(llama_index_longrag, kind)
         if kind == "RaptorIndex":
@@ -58,7 +59,9 @@ class LlamaIndexes:
 
     def ask(self):
         if self.kind == "RaptorIndex":
-            retriever = self.index.as_retriever(token_budget=10_000, redundancy=None)
+            retriever = self.index.as_retriever(
+                token_budget=10_000, search=TreeSearchSettings(redundancy=None)
+            )
         else:
             retriever = self.index.as_retriever(similarity_top_k=10)
         return [node.get_content() for node in retriever.retrieve("the keeper of the harbour")]
@@ -71,7 +74,8 @@ class LangChains:
         settings = {"embedding": HashEmbeddings()}
         made = getattr(langchain_longrag, kind)
         if kind == "RaptorIndex":
-            settings |= {"summarizer": "extractive", "token_budget": 10_000, "redundancy": None}
+            settings |= {"summarizer": "extractive", "token_budget": 10_000}
+            settings["search"] = TreeSearchSettings(redundancy=None)
         else:
             settings |= {"k": 10}
         self.index = made(**settings) if path is None else made.open(path, **settings)

@@ -20,7 +20,7 @@ def note():
     os.write(log, b"asked\\n")
     time.sleep(600 if hangs else 0)
 PAGES = {f"d{n}": f"Page {n} is about otters and rivers." for n in range(20)}
-SETTINGS = {"clusterer": "fast", "chunk_size": 12}
+SETTINGS = {"clusterer": "fast", "tree": TreeSettings(chunk_size=12)}
 """
 BUILDS = {
     "llama_index": """
@@ -51,6 +51,7 @@ from langchain_core.messages import AIMessage
 from langchain_core.runnables import RunnableLambda
 from langchain_longrag import RaptorIndex
 from tests.fakes.langchain import HashEmbeddings
+from longrag.indexing import TreeSettings
 
 def reply(prompt):
     note()

@@ -18,6 +18,7 @@ from llama_index.core.vector_stores.types import MetadataFilter, MetadataFilters
 
 import langchain_longrag as lc
 import llama_index_longrag as li
+from longrag.indexing import TreeSettings
 from longrag.indices.keyword_sources import CurrentKeywords
 from tests.fakes.langchain import HashEmbeddings
 from tests.fakes.llama_index import HashEmbedding
@@ -63,7 +64,11 @@ class LlamaSide:
 
     def __init__(self, path):
         self.model = MovingEmbedding()
-        tree = {"summarizer": "extractive", "scope": "document", "num_workers": 1}
+        tree = {
+            "summarizer": "extractive",
+            "tree": TreeSettings(scope="document"),
+            "num_workers": 1,
+        }
         self.indexes = [
             made.open(path, embed_model=self.model, **settings)
             if path
@@ -105,7 +110,7 @@ class LangChainSide:
 
     def __init__(self, path):
         self.model = MovingEmbeddings()
-        tree = {"summarizer": "extractive", "scope": "document"}
+        tree = {"summarizer": "extractive", "tree": TreeSettings(scope="document")}
         self.indexes = [
             made.open(path, self.model, **settings)
             if path

@@ -25,6 +25,7 @@ from longrag.errors import InvalidParameterError, ModelCallError, NoJournalWarni
 from tests.fakes.langchain import HashEmbeddings, ScriptedChatModel
 from tests.fakes.llama_index import HashEmbedding, ScriptedLLM
 from tests.longrag.calls.test_failures import answered
+from tests.settings import grouped
 
 TEXTS = {
     f"doc-{number:02d}": " ".join(
@@ -76,12 +77,14 @@ def build(framework: str, reply: Any, *, llm: Any = None, **settings: Any) -> An
         if framework.endswith("async"):
             index = llama_index_longrag.RaptorIndex
             return asyncio.run(index.afrom_documents(documents, **settings))
-        return llama_index_longrag.RaptorIndex.from_documents(documents, **settings)
+        return llama_index_longrag.RaptorIndex.from_documents(documents, **grouped(**settings))
     pages = [LangChainDocument(text, id=id_) for id_, text in TEXTS.items()]
     settings |= {"llm": llm or ScriptedChatModel(reply=reply), "embedding": HashEmbeddings()}
     if framework.endswith("async"):
-        return asyncio.run(langchain_longrag.RaptorIndex.afrom_documents(pages, **settings))
-    return langchain_longrag.RaptorIndex.from_documents(pages, **settings)
+        return asyncio.run(
+            langchain_longrag.RaptorIndex.afrom_documents(pages, **grouped(**settings))
+        )
+    return langchain_longrag.RaptorIndex.from_documents(pages, **grouped(**settings))
 
 
 FRAMEWORKS = pytest.mark.parametrize(

@@ -9,8 +9,10 @@ from llama_index.core import Document as LlamaDocument
 import langchain_longrag
 import llama_index_longrag
 from longrag.errors import InvalidDocumentError
+from longrag.indexing import TreeSettings
 from tests.fakes.langchain import HashEmbeddings
 from tests.fakes.llama_index import HashEmbedding, tokenizer
+from tests.settings import grouped
 
 TEXT = "The otter {} swims. It sleeps on its back."
 
@@ -18,7 +20,7 @@ TEXT = "The otter {} swims. It sleeps on its back."
 def llama_index(path):
     settings = {"embed_model": HashEmbedding(), "tokenizer": tokenizer}
     index = llama_index_longrag.RaptorIndex.open(
-        path, summarizer="extractive", scope="tenant", **settings
+        path, summarizer="extractive", **grouped(tree=TreeSettings(scope="tenant"), **settings)
     )
 
     def change(documents, use_async):
@@ -36,7 +38,7 @@ def llama_index(path):
 
 def langchain(path):
     index = langchain_longrag.RaptorIndex.open(
-        path, HashEmbeddings(), summarizer="extractive", scope="tenant"
+        path, HashEmbeddings(), summarizer="extractive", tree=TreeSettings(scope="tenant")
     )
 
     def change(documents, use_async):

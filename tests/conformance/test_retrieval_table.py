@@ -25,6 +25,7 @@ from langchain_longrag.bridge.documents import to_unit as to_langchain
 from llama_index_longrag.bridge.nodes import to_retrieved as from_llama
 from llama_index_longrag.bridge.nodes import to_unit as to_llama
 from longrag.calls import Flow, run
+from longrag.indexing import TreeSettings
 from longrag.indexing.keywords import KeywordIndex
 from longrag.indexing.tree.settings import TreeBuilder
 from longrag.indexing.tree.summaries import ExtractiveSummarizer
@@ -56,6 +57,7 @@ from tests.conformance.table import (
 from tests.fakes import hash_vector
 from tests.fakes.langchain import HashEmbeddings, ListStore
 from tests.fakes.llama_index import HashEmbedding, tokenizer
+from tests.settings import grouped
 
 SMALL = {"max_tokens": 900, "chunk_size": 60}
 TREE: dict[str, Any] = {"chunk_size": 40, "clusterer": "contiguous"}
@@ -133,7 +135,9 @@ def langchain_living() -> Any:
 
 @cache
 def core_tree() -> TreeIndex:
-    index = TreeIndex(TreeBuilder(summarizer=ExtractiveSummarizer(summary_tokens=40), **TREE))
+    index = TreeIndex(
+        TreeBuilder(summarizer=ExtractiveSummarizer(summary_tokens=40), **grouped(**TREE))
+    )
     run(index.change(upsert=PAGES), vectors)
     return index
 
@@ -152,9 +156,7 @@ def llama_tree() -> Any:
         documents,
         embed_model=HashEmbedding(width=64),
         summarizer="extractive",
-        summary_tokens=40,
-        tokenizer=tokenizer,
-        **TREE,
+        **grouped(tree=TreeSettings(summary_tokens=40, tokenizer=tokenizer), **TREE),
     )
 
 
@@ -164,8 +166,7 @@ def langchain_tree() -> Any:
         langchain_documents(PAGES),
         HashEmbeddings(),
         summarizer="extractive",
-        summary_tokens=40,
-        **TREE,
+        **grouped(tree=TreeSettings(summary_tokens=40), **TREE),
     )
 
 
@@ -179,7 +180,7 @@ def core_search(question: str, mode: str, scoring: str = "cosine", **settings: A
         if scoring == "bm25"
         else node_scores(tree, hash_vector(question))
     )
-    found = (collapsed if mode == "collapsed" else traverse)(tree, scores, **settings)
+    found = (collapsed if mode == "collapsed" else traverse)(tree, scores, **grouped(**settings))
     return [one for one in found if one.score > 0 or scoring == "cosine" or mode == "traversal"]
 
 
@@ -192,14 +193,15 @@ def tree_case(name: str, question: str, *, top_k: int | None = None, **settings:
 
     def llama() -> Any:
         given = {} if top_k is None else {"similarity_top_k": top_k}
-        return li.RaptorRetriever(index=llama_tree(), **settings, **given)
+        return li.RaptorRetriever(index=llama_tree(), **grouped(**settings, **given))
 
     return Case(
         name,
         lambda: [node_row(one) for one in core_search(question, **core)],
         llama_retriever(llama, question),
         langchain_retriever(
-            lambda: lc.RaptorRetriever(index=langchain_tree(), k=top_k, **settings), question
+            lambda: lc.RaptorRetriever(index=langchain_tree(), k=top_k, **grouped(**settings)),
+            question,
         ),
     )
 
@@ -340,8 +342,12 @@ def bases() -> dict[str, tuple[Any, Any, Any]]:
         ),
         "a tree from the roots": (
             lambda q, **s: tree_hits(q, "traversal", **s),
-            {"retriever": li.RaptorRetriever(index=llama_tree(), similarity_top_k=3, **traversal)},
-            {"retriever": lc.RaptorRetriever(index=langchain_tree(), k=3, **traversal)},
+            {
+                "retriever": li.RaptorRetriever(
+                    index=llama_tree(), similarity_top_k=3, **grouped(**traversal)
+                )
+            },
+            {"retriever": lc.RaptorRetriever(index=langchain_tree(), k=3, **grouped(**traversal))},
         ),
         "another retriever": (
             foreign_hits,

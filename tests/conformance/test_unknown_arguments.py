@@ -34,6 +34,7 @@ from tests.fakes.langchain import HashEmbeddings, scripted
 from tests.fakes.llama_index import HashEmbedding, ScriptedLLM, tokenizer
 from tests.langchain_longrag.reading import quoting, writing
 from tests.langchain_longrag.refinement.test_compressors import WordWeigher
+from tests.settings import counting
 
 UNKNOWN = {"unknown_argument": {"tenant": "red"}}
 REFUSALS = (TypeError, InvalidParameterError, ValidationError)
@@ -72,7 +73,7 @@ def weighed():
 
 
 def llama(kind, **settings):
-    own = {"embed_model": HashEmbedding(), "tokenizer": tokenizer, **settings}
+    own = {"embed_model": HashEmbedding(), **counting(kind, tokenizer), **settings}
     return getattr(li, kind).from_documents(documents(), **own)
 
 

@@ -12,8 +12,10 @@ from llama_index.core import Document as LlamaIndexDocument
 
 import langchain_longrag
 import llama_index_longrag
+from longrag.retrieval import TreeSearchSettings
 from tests.fakes.langchain import HashEmbeddings
 from tests.fakes.llama_index import HashEmbedding, tokenizer
+from tests.settings import counting
 
 KINDS = ("LongRAGIndex", "RaptorIndex")
 VERSION = re.compile(r"(\w+) was described in version (\d+)\.")
@@ -71,7 +73,7 @@ class Opened(ABC):
 
 class LlamaIndexes(Opened):
     def _open(self, place, settings):
-        own = {"embed_model": HashEmbedding(), "tokenizer": tokenizer}
+        own = {"embed_model": HashEmbedding(), **counting(self.kind, tokenizer)}
         if self.kind == "RaptorIndex":
             own["num_workers"] = 1
         return getattr(llama_index_longrag, self.kind).open(place, **own, **settings)
@@ -99,7 +101,9 @@ class LlamaIndexes(Opened):
 
     def _retriever(self):
         if self.kind == "RaptorIndex":
-            return self.index.as_retriever(token_budget=ENOUGH, redundancy=None)
+            return self.index.as_retriever(
+                token_budget=ENOUGH, search=TreeSearchSettings(redundancy=None)
+            )
         return self.index.as_retriever(similarity_top_k=ALL)
 
     def _read(self, nodes):
@@ -109,7 +113,7 @@ class LlamaIndexes(Opened):
 class LangChains(Opened):
     def _open(self, place, settings):
         if self.kind == "RaptorIndex":
-            own = {"token_budget": ENOUGH, "redundancy": None}
+            own = {"token_budget": ENOUGH, "search": TreeSearchSettings(redundancy=None)}
         else:
             own = {"k": ALL}
         made = getattr(langchain_longrag, self.kind)

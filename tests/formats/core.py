@@ -15,7 +15,7 @@ from longrag.evaluation.harness.run_files import RunFile
 from longrag.index_file.filling import FillSettings, fill
 from longrag.index_file.progress import Progress
 from longrag.index_file.searching import IndexFile
-from longrag.indexing import KeyIndex, MediaItem, TildeIndex, embed_to_file
+from longrag.indexing import KeyIndex, MediaItem, TildeIndex, TreeSettings, embed_to_file
 from longrag.indexing.database import UNSAVED, IndexDatabase
 from longrag.indexing.keywords import KeywordIndex
 from longrag.indexing.tree.settings import TreeBuilder
@@ -30,7 +30,13 @@ from longrag.indices.tree_database import DatabaseTree
 from longrag.ingestion.builder import UnitBuilder
 from longrag.journal import Journal
 from longrag.models.embedder import LsaEmbedder
-from longrag.retrieval import EmbeddingQueryClassifier, MaxPIndex, MediaIndex, QueryClassifier
+from longrag.retrieval import (
+    EmbeddingQueryClassifier,
+    MaxPIndex,
+    MediaIndex,
+    QueryClassifier,
+    TreeSearchSettings,
+)
 from longrag.retrieval.approximate import ApproximateMaxP
 from longrag.retrieval.tree_search import TreeScorer, collapsed
 from longrag.retrieval.units import retrieve
@@ -66,7 +72,12 @@ def found_nodes(index: TreeIndex) -> Any:
     found = {}
     for question in QUESTIONS:
         (vector,) = Embedder()([question], "query")
-        nodes = collapsed(tree, TreeScorer(tree).node_scores(vector), levels=[0], top_k=5)
+        nodes = collapsed(
+            tree,
+            TreeScorer(tree).node_scores(vector),
+            search=TreeSearchSettings(levels=[0]),
+            top_k=5,
+        )
         found[question] = [
             [one.node.id, near(one.score), one.node.level, list(one.node.doc_ids), one.node.text]
             for one in nodes
@@ -84,7 +95,9 @@ def units_builder() -> UnitBuilder:
 
 
 def tree_builder() -> TreeBuilder:
-    return TreeBuilder(summarizer=ExtractiveSummarizer(), clusterer="contiguous", chunk_size=16)
+    return TreeBuilder(
+        summarizer=ExtractiveSummarizer(), clusterer="contiguous", tree=TreeSettings(chunk_size=16)
+    )
 
 
 def write_corpus(folder: Path) -> Any:

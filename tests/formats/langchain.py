@@ -8,6 +8,7 @@ from typing import Any
 from langchain_core.documents import Document
 
 from langchain_longrag import LongRAGIndex, MediaFinder, RaptorIndex
+from longrag.indexing import TreeSettings
 from tests.fakes.langchain import HashEmbeddings
 from tests.formats.cases import Case, Format
 from tests.formats.content import PAGES, QUESTIONS, SIZES, WIDTH, near
@@ -15,7 +16,11 @@ from tests.formats.core import DATABASE, FILE, MEDIA
 from tests.images import flag
 from tests.langchain_longrag.retrieval.test_multimodal import THRESHOLDS, Colours, never
 
-TREE: dict[str, Any] = {"clusterer": "contiguous", "chunk_size": 16, "summarizer": "extractive"}
+TREE: dict[str, Any] = {
+    "clusterer": "contiguous",
+    "tree": TreeSettings(chunk_size=16),
+    "summarizer": "extractive",
+}
 
 
 def embedding() -> HashEmbeddings:

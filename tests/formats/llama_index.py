@@ -13,6 +13,8 @@ from llama_index.core import Document
 from llama_index.core.schema import ImageNode
 
 from llama_index_longrag import LongRAGIndex, MediaQueryEngine, RaptorIndex
+from longrag.indexing import TreeSettings
+from longrag.retrieval import TreeSearchSettings
 from tests.fakes.llama_index import HashEmbedding, tokenizer
 from tests.formats.cases import Case, Format
 from tests.formats.content import PAGES, QUESTIONS, SIZES, WIDTH, near
@@ -20,7 +22,7 @@ from tests.formats.core import DATABASE, FILE, MEDIA
 from tests.images import flag
 from tests.llama_index_longrag.retrieval.test_multimodal import THRESHOLDS, Colours, never
 
-TREE = {"clusterer": "contiguous", "chunk_size": 16, "summarizer": "extractive"}
+TREE = {"clusterer": "contiguous", "tree": TreeSettings(chunk_size=16), "summarizer": "extractive"}
 
 
 def model() -> HashEmbedding:
@@ -59,7 +61,7 @@ def units(index: LongRAGIndex) -> Any:
 
 def nodes(index: RaptorIndex) -> Any:
     return {
-        "found": found(index, levels=[0], similarity_top_k=5),
+        "found": found(index, search=TreeSearchSettings(levels=[0]), similarity_top_k=5),
         "levels": [node.level for node in index.tree.nodes.values()],
         "documents": sorted(index.ref_doc_info),
     }

@@ -11,6 +11,7 @@ from langchain_longrag import (
     RaptorIndex,
 )
 from tests.fakes.langchain import HashEmbeddings, ScriptedChatModel, replying
+from tests.settings import grouped
 
 SETTINGS: dict[str, Any] = {"chunk_size": 20, "clusterer": "contiguous"}
 
@@ -44,7 +45,7 @@ def model() -> ScriptedChatModel:
 def build(documents: Sequence[Document] = PAGES, **settings: Any) -> RaptorIndex:
     given = {"llm": model(), **SETTINGS, **settings}
     embedding = given.pop("embedding", None) or HashEmbeddings()
-    return RaptorIndex.from_documents(documents, embedding, **given)
+    return RaptorIndex.from_documents(documents, embedding, **grouped(**given))
 
 
 def state(built: RaptorIndex) -> tuple[Any, ...]:

@@ -16,6 +16,7 @@ from llama_index.core import (
 
 from llama_index_longrag import RaptorIndex
 from tests.fakes.llama_index import HashEmbedding, ScriptedLLM
+from tests.settings import grouped
 
 TOPICS = ["harbour", "orchard", "railway", "glacier", "library"]
 SETTINGS: dict[str, Any] = {"clusterer": "contiguous", "chunk_size": 24}
@@ -52,7 +53,7 @@ def writer(**settings: Any) -> ScriptedLLM:
 def build(documents: Sequence[Document] = STORIES, **settings: Any) -> RaptorIndex:
     settings.setdefault("llm", writer())
     settings.setdefault("embed_model", HashEmbedding())
-    return RaptorIndex.from_documents(list(documents), **{**SETTINGS, **settings})
+    return RaptorIndex.from_documents(list(documents), **grouped(**{**SETTINGS, **settings}))
 
 
 def same(one: RaptorIndex, other: RaptorIndex) -> bool:
@@ -62,7 +63,7 @@ def same(one: RaptorIndex, other: RaptorIndex) -> bool:
 
 
 def found(index: RaptorIndex, **settings: Any) -> list[tuple[str, float, str, Any]]:
-    results = index.as_retriever(**settings).retrieve("the keepers of town 3")
+    results = index.as_retriever(**grouped(**settings)).retrieve("the keepers of town 3")
     return [(r.node_id, r.score, r.text, r.metadata) for r in results]
 
 
@@ -83,7 +84,7 @@ def reload(index: RaptorIndex, folder: Path, **settings: Any) -> RaptorIndex:
     index.storage_context.persist(folder)
     context = StorageContext.from_defaults(persist_dir=str(folder))
     return load_index_from_storage(
-        context, **{"embed_model": HashEmbedding(), "llm": writer(), **settings}
+        context, **grouped(**{"embed_model": HashEmbedding(), "llm": writer(), **settings})
     )
 
 

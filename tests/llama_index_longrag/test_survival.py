@@ -37,6 +37,7 @@ from llama_index_longrag import (
     TwoTurnSynthesizer,
 )
 from longrag.errors import InvalidParameterError
+from longrag.indexing import TreeSettings
 from tests.fakes import hash_vector
 from tests.fakes.llama_index import HashEmbedding, tokenizer
 
@@ -53,7 +54,10 @@ def documents():
 INDEXES: dict[str, tuple[type[BaseIndex], dict[str, Any]]] = {
     "stock": (VectorStoreIndex, {}),
     "LongRAGIndex": (LongRAGIndex, {"tokenizer": tokenizer}),
-    "RaptorIndex": (RaptorIndex, {"tokenizer": tokenizer, "summarizer": "extractive"}),
+    "RaptorIndex": (
+        RaptorIndex,
+        {"tree": TreeSettings(tokenizer=tokenizer), "summarizer": "extractive"},
+    ),
 }
 
 
@@ -360,7 +364,8 @@ SUBCLASSES = {"LongRAGIndex": OwnUnits, "RaptorIndex": OwnTree}
 
 @pytest.mark.parametrize("name", SUBCLASSES)
 def test_an_index_can_be_subclassed_saved_and_loaded(name, tmp_path):
-    cls, settings = SUBCLASSES[name], {"embed_model": HashEmbedding(), "tokenizer": tokenizer}
+    cls, settings = SUBCLASSES[name], {"embed_model": HashEmbedding(), **INDEXES[name][1]}
+    settings.pop("summarizer", None)
     index = index_of(name, cls, greeting="hi")
     assert (type(index), index.greeting) == (cls, "hi")
     assert used(index) == used(index_of(name))

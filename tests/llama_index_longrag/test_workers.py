@@ -28,6 +28,7 @@ from llama_index_longrag import (
     TwoTurnSynthesizer,
     balanced_efficiency,
 )
+from longrag.indexing import TreeSettings
 from longrag.models import LsaEmbedder
 from tests.fakes.llama_index import tokenizer
 
@@ -62,7 +63,10 @@ def make_components(folder):
     opened = LongRAGIndex.open(folder / "index.db", embed_model=embedding, tokenizer=tokenizer)
     opened.refresh_ref_docs(documents)
     tree = RaptorIndex.from_documents(
-        documents, llm=MockLLM(max_tokens=20), embed_model=embedding, tokenizer=tokenizer
+        documents,
+        llm=MockLLM(max_tokens=20),
+        embed_model=embedding,
+        tree=TreeSettings(tokenizer=tokenizer),
     )
     parser = LongUnitNodeParser(tokenizer=tokenizer, max_tokens=30)
     retriever = MaxPRetriever(

@@ -77,6 +77,7 @@ from langgraph.prebuilt import ToolNode, tools_condition
 import langchain_longrag as lc
 from tests.fakes.langchain import HashEmbeddings, ScriptedChatModel, replying, scripted
 from tests.patterns.tables import check_table
+from tests.settings import grouped
 
 TEXTS = {
     "mill": "The mill stands by the river and grinds rye.",
@@ -121,7 +122,7 @@ def long_units(documents, embedding):
 
 def tree(documents, embedding):
     settings = {"summarizer": "extractive", "k": 2, "levels": [0]}
-    return lc.RaptorIndex.from_documents(documents, embedding, **settings)
+    return lc.RaptorIndex.from_documents(documents, embedding, **grouped(**settings))
 
 
 def hybrid(documents, embedding):

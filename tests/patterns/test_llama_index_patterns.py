@@ -79,6 +79,7 @@ from llama_index.core.vector_stores.types import MetadataInfo, VectorStoreInfo
 from llama_index.core.workflow import Event, StartEvent, StopEvent, Workflow, step
 
 from llama_index_longrag import LongRAGIndex, RaptorIndex
+from longrag.indexing import TreeSettings
 from tests.fakes.llama_index import HashEmbedding, ScriptedLLM, tokenizer
 from tests.patterns.tables import check_table
 
@@ -105,7 +106,10 @@ ANSWER = "It was built in 1312."
 KINDS = {
     "stock": (VectorStoreIndex, {}),
     "LongRAGIndex": (LongRAGIndex, {"tokenizer": tokenizer}),
-    "RaptorIndex": (RaptorIndex, {"tokenizer": tokenizer, "summarizer": "extractive"}),
+    "RaptorIndex": (
+        RaptorIndex,
+        {"tree": TreeSettings(tokenizer=tokenizer), "summarizer": "extractive"},
+    ),
 }
 
 

@@ -19,13 +19,16 @@ from llama_index.core.vector_stores.types import FilterOperator, MetadataFilter,
 import langchain_longrag as lc
 import llama_index_longrag as li
 from longrag.calls import run
+from longrag.indexing import TreeSettings
 from longrag.indices.corpus import CorpusIndex
 from longrag.ingestion.builder import UnitBuilder
+from longrag.retrieval import TreeSearchSettings
 from longrag.retrieval.filters import DocumentFilter
 from longrag.types import Document as CoreDocument
 from tests.fakes import HashEmbedder
 from tests.fakes.langchain import HashEmbeddings, ScriptedChatModel
 from tests.fakes.llama_index import HashEmbedding, ScriptedLLM
+from tests.settings import grouped
 
 WORDS = ("otter", "weir", "mill", "Rowan", "bridge")
 TENANTS = ("red", "blue", None, 1, True, "absent")
@@ -119,7 +122,11 @@ def langchain_results(documents, wanted, question, construct):
     asked = {} if construct else {"filter": wanted}
     index = lc.LongRAGIndex.from_documents(pages, embedding, **sizes, **own)
     tree = lc.RaptorIndex.from_documents(
-        pages, embedding, summarizer="extractive", clusterer="fast", chunk_size=12, **own
+        pages,
+        embedding,
+        summarizer="extractive",
+        clusterer="fast",
+        **grouped(tree=TreeSettings(chunk_size=12), **own),
     )
     model = ScriptedChatModel(reply=lambda prompt: prompt)
     trace = Trace()
@@ -128,8 +135,12 @@ def langchain_results(documents, wanted, question, construct):
         index,
         lc.EvidenceRetriever(index=index, **own),
         tree,
-        lc.RaptorRetriever(index=tree, mode="traversal", **own),
-        lc.RaptorRetriever(index=tree, scoring="bm25", token_budget=None, **own),
+        lc.RaptorRetriever(index=tree, mode="traversal", **grouped(**own)),
+        lc.RaptorRetriever(
+            index=tree,
+            token_budget=None,
+            **grouped(search=TreeSearchSettings(scoring="bm25"), **own),
+        ),
     ]
     others = [
         lc.HybridRetriever(retriever=index, k=20),
@@ -210,14 +221,18 @@ def llama_results(documents, wanted, question):
     model = HashEmbedding()
     index = li.LongRAGIndex.from_documents(pages, embed_model=model, max_tokens=60, chunk_size=12)
     tree = li.RaptorIndex.from_documents(
-        pages, embed_model=model, summarizer="extractive", clusterer="fast", chunk_size=12
+        pages,
+        embed_model=model,
+        summarizer="extractive",
+        clusterer="fast",
+        tree=TreeSettings(chunk_size=12),
     )
     retrievers = [
         index.as_retriever(filters=wanted),
         index.as_retriever(retriever_mode="evidence", filters=wanted),
         tree.as_retriever(filters=wanted),
         tree.as_retriever(retriever_mode="traversal", filters=wanted),
-        tree.as_retriever(scoring="bm25", filters=wanted),
+        tree.as_retriever(search=TreeSearchSettings(scoring="bm25"), filters=wanted),
     ]
     hybrids = [li.HybridRetriever(retriever=one, similarity_top_k=20) for one in retrievers[:1]]
     hybrids.append(li.HybridRetriever(retriever=retrievers[2], similarity_top_k=20))

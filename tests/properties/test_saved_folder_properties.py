@@ -14,6 +14,7 @@ import llama_index_longrag
 from longrag.errors import StaleIndexError
 from tests.fakes.langchain import HashEmbeddings
 from tests.fakes.llama_index import HashEmbedding, tokenizer
+from tests.settings import counting
 
 pytestmark = pytest.mark.filterwarnings(
     "ignore:The class `DocumentIndex` is in beta"
@@ -26,7 +27,7 @@ class LlamaIndex:
     def __init__(self, name, whole, **settings):
         self.kind = getattr(llama_index_longrag, name)
         self.whole = whole
-        self.settings = {"embed_model": HashEmbedding(), "tokenizer": tokenizer, **settings}
+        self.settings = {"embed_model": HashEmbedding(), **counting(name, tokenizer), **settings}
 
     def build(self):
         return self.kind.from_documents([], **self.settings)

@@ -7,6 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from longrag.calls import Embed, run
+from longrag.indexing import TreeSettings
 from longrag.indexing.tree.settings import TreeBuilder
 from longrag.indexing.tree.summaries import LlmSummarizer, SummaryInput
 from longrag.indices.tree import TreeIndex
@@ -84,8 +85,7 @@ def test_a_tree_stays_whole_and_pays_for_new_summaries_alone(
         TreeBuilder(
             clusterer=ThirdParty(clusterer, seed) if clusterer in KINDS else clusterer,
             summarizer=LlmSummarizer(on_long="keep"),
-            max_cluster_tokens=budget,
-            chunk_size=chunk_size,
+            tree=TreeSettings(max_cluster_tokens=budget, chunk_size=chunk_size),
         )
     )
     for step, change in enumerate(changes):

@@ -6,6 +6,7 @@ from hypothesis import strategies as st
 
 from longrag.calls import Embed, run
 from longrag.errors import InvalidDocumentError
+from longrag.indexing import TreeSettings
 from longrag.indexing.tree.settings import TreeBuilder
 from longrag.indexing.tree.summaries import LlmSummarizer
 from longrag.indices.tree import TreeIndex
@@ -42,7 +43,11 @@ def test_documents_of_different_scopes_never_share_a_summary(changes, clusterer,
         return f"A summary, the {len(prompts)}."
 
     index = TreeIndex(
-        TreeBuilder(scope="tenant", clusterer=clusterer, summarizer=LlmSummarizer(on_long="keep"))
+        TreeBuilder(
+            tree=TreeSettings(scope="tenant"),
+            clusterer=clusterer,
+            summarizer=LlmSummarizer(on_long="keep"),
+        )
     )
     tenants = {}
     for number, (put, gone) in enumerate(changes):

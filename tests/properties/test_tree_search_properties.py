@@ -8,8 +8,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from longrag.indexing.tree.tree import Tree
+from longrag.retrieval import TreeSearchSettings
 from longrag.retrieval.tree_search import TreeScorer, collapsed, node_scores, traverse
 from longrag.types import TreeNode
+from tests.settings import grouped
 
 texts = st.lists(st.sampled_from(["red", "fox", "hen", "pike", "the"]), max_size=4).map(" ".join)
 
@@ -97,7 +99,11 @@ def test_collapsed_takes_what_fits_best_first(question, budget, top_k, levels):
         if levels is None or node.level in levels
     ]
     found = collapsed(
-        tree, scores, token_budget=budget, top_k=top_k, levels=levels, redundancy=None
+        tree,
+        scores,
+        token_budget=budget,
+        top_k=top_k,
+        search=TreeSearchSettings(levels=levels, redundancy=None),
     )
     assert ids(found) == filled(tree, ranked(tree, scores, eligible)[:top_k], budget)
 
@@ -105,7 +111,7 @@ def test_collapsed_takes_what_fits_best_first(question, budget, top_k, levels):
 @given(questions())
 def test_collapsed_without_limits_takes_every_node_once(question):
     tree, scores = question
-    found = collapsed(tree, scores, token_budget=None, redundancy=None)
+    found = collapsed(tree, scores, token_budget=None, search=TreeSearchSettings(redundancy=None))
     assert sorted(ids(found)) == sorted(tree.nodes)
 
 
@@ -131,7 +137,12 @@ def without_repetition(tree, order, redundancy, compare):
 )
 def test_collapsed_puts_off_what_repeats_what_was_read(question, budget, redundancy, compare):
     tree, scores = question
-    found = collapsed(tree, scores, token_budget=budget, redundancy=redundancy, compare=compare)
+    found = collapsed(
+        tree,
+        scores,
+        token_budget=budget,
+        search=TreeSearchSettings(redundancy=redundancy, compare=compare),
+    )
     order = ranked(tree, scores, range(len(tree)))
     order = without_repetition(tree, order, redundancy, compare)
     assert ids(found) == filled(tree, order, budget)
@@ -176,10 +187,16 @@ def test_traversal_takes_roots_and_children_of_the_taken_only(
     if start_level is not None and start_level > tree.depth:
         start_level = None
     layers = traversed(tree, scores, top_k, depth, start_level)
-    found = traverse(tree, scores, top_k=top_k, depth=depth, start_level=start_level)
+    found = traverse(
+        tree, scores, top_k=top_k, search=TreeSearchSettings(depth=depth, start_level=start_level)
+    )
     assert ids(found) == list(chain(*layers))
     within = traverse(
-        tree, scores, top_k=top_k, depth=depth, start_level=start_level, token_budget=budget
+        tree,
+        scores,
+        top_k=top_k,
+        search=TreeSearchSettings(depth=depth, start_level=start_level),
+        token_budget=budget,
     )
     rows = [tree.row[id_] for layer in layers for id_ in layer]
     assert ids(within) == filled(tree, rows, budget)
@@ -189,7 +206,9 @@ def test_traversal_takes_roots_and_children_of_the_taken_only(
 def test_traversal_with_room_for_all_reaches_every_node_from_any_level(question):
     tree, scores = question
     for level in range(tree.depth + 1):
-        found = ids(traverse(tree, scores, top_k=len(tree), start_level=level))
+        found = ids(
+            traverse(tree, scores, top_k=len(tree), search=TreeSearchSettings(start_level=level))
+        )
         assert len(found) == len(set(found))
         leaves = {id_ for id_, node in tree.nodes.items() if not node.children}
         assert leaves <= set(found)
@@ -264,9 +283,9 @@ def test_searches_that_score_few_nodes_find_what_all_scores_give(asked, budget, 
     rows = ranked(tree, scores, range(len(tree)))
     found = list(scorer.asked(vector).best_first())
     assert found == [(row, scores[row]) for row in rows]
-    limits = {"token_budget": budget, "top_k": top_k, "levels": levels}
+    limits = grouped(token_budget=budget, top_k=top_k, levels=levels)
     assert collapsed(tree, scorer.asked(vector), **limits) == collapsed(tree, scores, **limits)
     for start in (None, 0, 1):
-        limits = {"token_budget": budget, "top_k": top_k or 5, "start_level": start}
+        limits = grouped(token_budget=budget, top_k=top_k or 5, start_level=start)
         lazily = traverse(tree, scorer.asked(vector), **limits)
         assert lazily == traverse(tree, scores, **limits)

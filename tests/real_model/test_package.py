@@ -10,6 +10,7 @@ from longrag.prompts import EXTRACT_ANSWER
 from tests.http.conftest import chat_model, llama_llm
 from tests.openai_server import OpenAIServer, on_loopback
 from tests.real_model.village import PAGES
+from tests.settings import grouped
 
 pytestmark = [pytest.mark.model, pytest.mark.timeout(600), on_loopback]
 
@@ -126,13 +127,13 @@ def test_trees_are_built_in_both_frameworks(server):
     settings = {"clusterer": "contiguous", "chunk_size": 64}
     index = llama_index_longrag.RaptorIndex.from_documents(
         [Document(text=PAGES[title], id_=title) for title in TITLES],
-        llm=llama_llm(server, max_tokens=48), embed_model=HashEmbedding(), **settings,
+        llm=llama_llm(server, max_tokens=48), embed_model=HashEmbedding(), **grouped(**settings),
     )  # fmt: skip
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # the framework calls its DocumentIndex a beta
         other = langchain_longrag.RaptorIndex.from_documents(
             [LangChainDocument(PAGES[title], id=title) for title in TITLES],
-            HashEmbeddings(), llm=chat_model(server, max_tokens=48), **settings,
+            HashEmbeddings(), llm=chat_model(server, max_tokens=48), **grouped(**settings),
         )  # fmt: skip
     for tree in (index.tree, other.tree):
         summaries = [node.text for node in tree.nodes.values() if node.level]

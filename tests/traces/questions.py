@@ -18,6 +18,7 @@ from llama_index.core.schema import TextNode
 
 import langchain_longrag as lc
 import llama_index_longrag as li
+from longrag.indexing import TreeSettings
 from tests.fakes.langchain import HashEmbeddings, ScriptedChatModel
 from tests.fakes.llama_index import HashEmbedding, ScriptedLLM, tokenizer
 from tests.langchain_longrag.decoding import chatting
@@ -99,7 +100,7 @@ def llama_tree() -> Any:
         llm=CountingLLM("Of towns."),
         embed_model=HashEmbedding(),
         clusterer="contiguous",
-        chunk_size=24,
+        tree=TreeSettings(chunk_size=24),
     )
 
 
@@ -176,7 +177,7 @@ def langchain_tree() -> Any:
         HashEmbeddings(),
         llm=CountingChatModel(reply=lambda _: "Of towns."),
         clusterer="contiguous",
-        chunk_size=24,
+        tree=TreeSettings(chunk_size=24),
     )
 
 

@@ -18,15 +18,12 @@ from longrag.evaluation.datasets.dataset import PassageSpan
 from longrag.evaluation.harness.metering import Costs, Models, Vectors
 from longrag.evaluation.harness.settings import Pipeline, PipelineSettings, is_blind
 from longrag.indexing import (
-    ExtractiveSummarizer,
     KeyIndex,
     KeywordIndex,
-    LlmSummarizer,
-    Summarizer,
     TreeBuilder,
+    TreeSettings,
     build_tree,
 )
-from longrag.indexing.tree.keyword_abstracts import KeywordSummarizer
 from longrag.indexing.tree.tree import Tree
 from longrag.ingestion import chunk_spans, group_documents, sentence_keys
 from longrag.ingestion.relations import TitleMentions
@@ -281,7 +278,7 @@ class Corpus:
             builder = TreeBuilder(
                 clusterer=settings.clusterer,
                 summarizer=self._summarizer(settings.summarizer),
-                chunk_size=size,
+                tree=TreeSettings(chunk_size=size),
                 texts_per_call=_TEXTS_PER_CALL,
             )
             return run(
@@ -291,15 +288,10 @@ class Corpus:
 
         return self._once(("tree", name, size, settings.clusterer, settings.summarizer), build)
 
-    def _summarizer(self, name: str) -> Summarizer:
+    def _summarizer(self, name: str) -> str | None:
         if name == "default":
             name = "extractive" if self.models.generate is None else "llm"
-        made: dict[str, Callable[[], Summarizer]] = {
-            "extractive": ExtractiveSummarizer,
-            "keywords": KeywordSummarizer,
-            "llm": LlmSummarizer,
-        }
-        return made[name]()
+        return None if name == "llm" else name
 
     def _answer_tree(self, request: Request, name: str, chunk_size: int | None) -> Any:
         if isinstance(request, Embed):

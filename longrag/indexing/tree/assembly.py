@@ -164,7 +164,7 @@ class TreeAssembly:
             [self.nodes[id_].tokens for id_ in leaves],
             [self.nodes[id_].tokens for id_ in self.without_vectors(leaves)],
             group_size=max(float(getattr(settings.clustering(), "typical_size", 7.0)), 1.5),
-            summary_tokens=int(getattr(settings.summarizer, "summary_tokens", 100)),
+            summary_tokens=int(getattr(settings.summarizing(), "summary_tokens", 100)),
         )
 
     def without_vectors(self, ids: Sequence[str]) -> list[str]:
@@ -236,7 +236,7 @@ class TreeAssembly:
                 id=id_,
                 text=str(text),
                 level=level,
-                tokens=self.settings.tokens(str(text)),
+                tokens=self.settings.count_tokens(str(text)),
                 doc_ids=self._doc_ids(cluster),
                 children=cluster,
             )
@@ -252,7 +252,7 @@ class TreeAssembly:
         try:
             return (
                 yield from summarize(
-                    self.settings.summarizer, passages, sources=self.sources(cluster)
+                    self.settings.summarizing(), passages, sources=self.sources(cluster)
                 )
             )
         except LongragError as error:

@@ -72,15 +72,16 @@ def build_tree(
     """
     check_documents(documents)
     settings = builder or TreeBuilder()
-    by_key = settings.scope not in ("corpus", "document")
-    groups = _by_value(documents, settings.scope) if by_key else []
+    scope = settings.tree.scope
+    by_key = scope not in ("corpus", "document")
+    groups = _by_value(documents, scope) if by_key else []
     assembly = TreeAssembly(settings, documents, before, paid)
     leaves = assembly.add_leaves(unchanged)
     yield from announce(assembly.plan(leaves))
     yield from announce(LayerPlan(0, len(leaves), len(assembly.without_vectors(leaves))))
     yield from assembly.embed(leaves)
     trees, history = [leaves], None
-    if settings.scope == "document":
+    if scope == "document":
         trees = [assembly.leaves_of(document) for document in documents]
         trees = [tree for tree in trees if afresh or not assembly.is_unchanged(tree)]
     elif by_key:
@@ -125,7 +126,7 @@ def _grow(
     assembly: TreeAssembly, trees: Sequence[Sequence[str]], history: History | None
 ) -> Flow[None]:
     """Add the summaries above the leaves of trees: one layer of all of them after the other."""
-    layers, level, most = [list(tree) for tree in trees], 1, assembly.settings.max_levels
+    layers, level, most = [list(tree) for tree in trees], 1, assembly.settings.tree.max_levels
     assembly.keep(chain.from_iterable(layers))
     while most is None or level <= most:
         layers = [layer for layer in layers if len(layer) > 1]
@@ -162,7 +163,7 @@ def _group(
     key = name and stable_id(
         "clusters",
         name,
-        settings.max_cluster_tokens,
+        settings.tree.max_cluster_tokens,
         level,
         json.dumps(old),
         *value.ids,
@@ -170,14 +171,15 @@ def _group(
         value.tokens,
     )
 
-    work = partial(_grouped, value, old, grouping, settings.max_cluster_tokens)
+    work = partial(_grouped, value, old, grouping, settings.tree.max_cluster_tokens)
     sources = assembly.sources(layer)
-    if settings.executor is None or is_in_blocks(grouping, len(layer)):
+    executor = settings.tree.executor
+    if executor is None or is_in_blocks(grouping, len(layer)):
         # Of a large layer the blocks go to the workers.
-        text = yield from ask(Compute(key, partial(work, settings.executor), sources))
+        text = yield from ask(Compute(key, partial(work, executor), sources))
     else:
         # The layers of all trees are begun before the first is waited for.
-        started = Started(work, settings.executor)
+        started = Started(work, executor)
         text = yield from ask(Compute(key, started, sources))
         started.cancel()
     groups, origins = json.loads(text)

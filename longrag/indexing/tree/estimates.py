@@ -47,9 +47,9 @@ class _Tally:
     """Answers requests with stand-ins and counts what they would have cost."""
 
     def __init__(self, builder: TreeBuilder) -> None:
-        self._count = builder.tokens
+        self._count = builder.count_tokens
         # A summarizer from outside the package may not say how long its summaries are.
-        self._length = int(getattr(builder.summarizer, "summary_tokens", 100))
+        self._length = int(getattr(builder.summarizing(), "summary_tokens", 100))
         self.calls = self.prompt = self.texts = self.embedded = 0
 
     def answer(self, request: Request) -> Any:

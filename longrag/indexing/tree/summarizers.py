@@ -1,4 +1,4 @@
-"""The summarizers that both adapters take in place of a language model."""
+"""The summarizers that have a name: those that ask no language model."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def asks_no_model(summarizer: object) -> bool:
 
 
 def choose_summarizer(
-    summarizer: object, *, summary_tokens: int, count_tokens: TokenCounter, otherwise: str
+    summarizer: object, *, summary_tokens: int, count_tokens: TokenCounter
 ) -> Summarizer:
     """Return the summarizer of a name, or the caller's own.
 
@@ -30,7 +30,6 @@ def choose_summarizer(
         summarizer: "extractive", "keywords", or a ``Summarizer``.
         summary_tokens: the most tokens of a summary of a named one.
         count_tokens: counts them.
-        otherwise: how the adapter writes "by a language model", for the error.
 
     Raises:
         InvalidParameterError: it is neither, or ``summary_tokens`` is out of range.
@@ -39,6 +38,6 @@ def choose_summarizer(
         return _WITHOUT_MODEL[summarizer](summary_tokens=summary_tokens, count_tokens=count_tokens)
     if not callable(summarizer):
         raise InvalidParameterError(
-            "summarizer", summarizer, f'"extractive", "keywords", {otherwise} or a Summarizer'
+            "summarizer", summarizer, '"extractive", "keywords", None or a Summarizer'
         )
     return cast("Summarizer", summarizer)

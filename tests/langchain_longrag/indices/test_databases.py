@@ -10,8 +10,10 @@ from langchain_core.indexing import index
 
 from langchain_longrag import EvidenceRetriever, IndexRecordManager, LongRAGIndex, RaptorIndex
 from longrag.errors import IndexFormatError, InvalidParameterError, JournalError, SummaryError
+from longrag.indexing import TreeSettings
 from longrag.indices.journals import open_journal
 from tests.fakes.langchain import HashEmbeddings, replying
+from tests.settings import grouped
 
 KINDS = [(LongRAGIndex, {}), (RaptorIndex, {"summarizer": "extractive"})]
 
@@ -102,7 +104,7 @@ def test_the_next_run_agrees_with_the_records_whatever_was_killed(cleanup, dying
 
 def tree(path, **settings):
     own = {"summarizer": "extractive", "token_budget": None, **settings}
-    return RaptorIndex.open(path, HashEmbeddings(), **own)
+    return RaptorIndex.open(path, HashEmbeddings(), **grouped(**own))
 
 
 def nodes(index):
@@ -131,8 +133,7 @@ async def test_a_tree_in_a_database_is_as_it_was_left_and_followed_by_others(tmp
             HashEmbeddings(),
             summarizer="extractive",
             token_budget=None,
-            chunk_size=12,
-            scope=scope,
+            tree=TreeSettings(chunk_size=12, scope=scope),
         )
         assert nodes(alone) == nodes(again)
     with pytest.raises(InvalidParameterError, match="chunk_size"):
@@ -201,7 +202,7 @@ def test_a_database_holds_what_was_paid_for_a_build_that_did_not_end(place, tmp_
         HashEmbeddings(),
         llm=whole,
         clusterer="fast",
-        chunk_size=12,
+        tree=TreeSettings(chunk_size=12),
         journal=None,
     )
     assert len(alone.tree) == len(index.tree)

@@ -20,6 +20,7 @@ from langchain_core.vectorstores import InMemoryVectorStore
 from langchain_longrag import (
     RaptorIndex,
 )
+from longrag.calls import CallSettings
 from longrag.errors import (
     InvalidParameterError,
 )
@@ -36,6 +37,7 @@ from tests.langchain_longrag.trees import (
     summaries,
     summary,
 )
+from tests.settings import grouped
 
 # The framework's own notice about the class the index extends.
 pytestmark = pytest.mark.filterwarnings(
@@ -63,7 +65,7 @@ def test_two_builds_are_one_tree_whatever_the_order_concurrency_or_driver(cluste
     second = build(PAGES[::-1], clusterer=clusterer, max_concurrency=7)
     third = asyncio.run(
         RaptorIndex.afrom_documents(
-            PAGES, HashEmbeddings(), llm=model(), **{**SETTINGS, "clusterer": clusterer}
+            PAGES, HashEmbeddings(), llm=model(), **grouped(**{**SETTINGS, "clusterer": clusterer})
         )
     )
     assert state(first) == state(second) == state(third)
@@ -87,7 +89,7 @@ def test_any_model_may_write_the_summaries():
         built = build(PAGES[:5], llm=llm)
         assert summaries(built) == ["By a chat model."] * 3, name
         built = asyncio.run(
-            RaptorIndex.afrom_documents(PAGES[:5], HashEmbeddings(), llm=llm, **SETTINGS)
+            RaptorIndex.afrom_documents(PAGES[:5], HashEmbeddings(), llm=llm, **grouped(**SETTINGS))
         )
         assert summaries(built) == ["By a chat model."] * 3, name
 
@@ -151,13 +153,6 @@ def test_a_tree_a_document_shares_no_summary():
         ("clusterer", "stable"),
         ("random_state", 1),
         ("summarizer", "extractive"),
-        ("summary_tokens", 5),
-        ("summary_prompt", PromptTemplate.from_template("Shorten: {context}")),
-        ("scope", "document"),
-        ("chunk_size", 50),
-        ("max_cluster_tokens", 500),
-        ("max_levels", 1),
-        ("length_function", len),
         ("vectorstore", InMemoryVectorStore(HashEmbeddings())),
     ],
 )
@@ -167,7 +162,8 @@ def test_what_a_tree_is_made_with_cannot_be_assigned_and_so_passed_over(name, va
     with pytest.raises(InvalidParameterError, match="field is frozen"):
         setattr(built, name, value)
     assert getattr(built, name) is before
-    built.llm, built.k, built.max_llm_calls = replying(lambda prompt: "Another model."), 1, 50
+    built.llm, built.k = replying(lambda prompt: "Another model."), 1
+    built.calls = CallSettings(max_llm_calls=50)
     built.upsert([page(20)])
     assert "Another model." in summaries(built)
     assert len(built.invoke("boats")) == 1
@@ -175,7 +171,7 @@ def test_what_a_tree_is_made_with_cannot_be_assigned_and_so_passed_over(name, va
 
 def test_an_estimate_is_what_a_build_then_asks_for():
     embedding, llm = HashEmbeddings(), model()
-    index = RaptorIndex(embedding=embedding, llm=llm, **SETTINGS)
+    index = RaptorIndex(embedding=embedding, llm=llm, **grouped(**SETTINGS))
     estimate = index.estimate(PAGES)
     assert (llm.prompts, embedding.calls, len(index.tree)) == ([], Counter(), 0)
     index.upsert(PAGES)
@@ -189,7 +185,7 @@ def test_an_estimate_is_what_a_build_then_asks_for():
 def test_a_prompt_template_is_filled_and_braces_are_left_alone():
     prompt = PromptTemplate.from_template("In {max_words} words {{sic}} of {what}: {context}")
     odd = Document("The set {max_words} holds {context} and {x} or {} alone.", id="odd")
-    built = build([odd, *PAGES[:2]], summary_prompt=prompt.partial(what="it"), summary_tokens=40)
+    built = build([odd, *PAGES[:2]], summarizer=prompt.partial(what="it"), summary_tokens=40)
     assert prompts_of(built)[0].startswith("In 30 words {sic} of it: <passage")
     assert "The set {max_words} holds {context} and {x} or {} alone." in prompts_of(built)[0]
 
@@ -204,10 +200,12 @@ async def test_a_chat_prompt_reaches_the_model_as_messages(tmp_path):
 
     prompt = ChatPromptTemplate([("system", "You summarise."), ("human", "Now: {context}")])
     llm = Watching(reply=summary)
-    settings = {"llm": llm, "summary_prompt": prompt, "journal": tmp_path / "j.db"}
+    settings = {"llm": llm, "summarizer": prompt, "journal": tmp_path / "j.db"}
     built = build(PAGES[:5], **settings)
     assert seen == [[SystemMessage, HumanMessage]] * 3
-    again = await RaptorIndex.afrom_documents(PAGES[:5], HashEmbeddings(), **SETTINGS, **settings)
+    again = await RaptorIndex.afrom_documents(
+        PAGES[:5], HashEmbeddings(), **grouped(**SETTINGS, **settings)
+    )
     assert len(seen) == 3
     assert state(again) == state(built)
 
@@ -217,12 +215,11 @@ async def test_a_chat_prompt_reaches_the_model_as_messages(tmp_path):
     [
         PromptTemplate.from_template("No slot."),
         PromptTemplate.from_template("{context} {language}"),
-        "{context}",
     ],
 )
 def test_a_prompt_without_its_variables_is_refused(prompt):
-    with pytest.raises(InvalidParameterError, match="summary_prompt must be a prompt template"):
-        RaptorIndex(embedding=HashEmbeddings(), llm=model(), summary_prompt=prompt)
+    with pytest.raises(InvalidParameterError, match="summarizer must be a prompt template"):
+        RaptorIndex(embedding=HashEmbeddings(), llm=model(), summarizer=prompt)
 
 
 # callbacks
@@ -243,7 +240,7 @@ class Watch(BaseCallbackHandler):
 async def test_callbacks_and_config_reach_every_call_of_the_model():
     bound, given, around = Watch(), Watch(), Watch()
     llm = model().with_config(callbacks=[bound], tags=["bound"])
-    index = RaptorIndex(embedding=HashEmbeddings(), llm=llm, **SETTINGS)
+    index = RaptorIndex(embedding=HashEmbeddings(), llm=llm, **grouped(**SETTINGS))
     config = {"callbacks": [given], "tags": ["given"], "run_id": UUID(int=7)}
     index.upsert(PAGES[:5], config=config)
     await index.aupsert(PAGES[5:7], config=config)

@@ -24,6 +24,7 @@ from longrag.errors import (
     InvalidDocumentError,
     InvalidParameterError,
 )
+from longrag.indexing import TreeSettings
 from tests.fakes import Door
 from tests.fakes.langchain import HashEmbeddings, ListStore, ScriptedChatModel
 from tests.langchain_longrag.trees import (
@@ -36,6 +37,7 @@ from tests.langchain_longrag.trees import (
     state,
     summary,
 )
+from tests.settings import grouped
 
 # The framework's own notice about the class the index extends.
 pytestmark = pytest.mark.filterwarnings(
@@ -58,7 +60,7 @@ def test_indexing_ends_in_the_tree_of_one_build(cleanup, batch_size, asynchronou
     settings = {**SETTINGS, "clusterer": "stable"}
     store = InMemoryVectorStore(HashEmbeddings())
     destination = RaptorIndex(
-        embedding=HashEmbeddings(), llm=model(), vectorstore=store, **settings
+        embedding=HashEmbeddings(), llm=model(), vectorstore=store, **grouped(**settings)
     )
     records = InMemoryRecordManager("pages")
     records.create_schema()
@@ -96,7 +98,7 @@ def test_any_history_with_the_stable_clusterer_ends_in_the_tree_of_one_build():
     settings = {**SETTINGS, "clusterer": "stable"}
     for seed in range(6):
         draw, there = random.Random(seed), {}
-        changed = RaptorIndex(embedding=HashEmbeddings(), llm=model(), **settings)
+        changed = RaptorIndex(embedding=HashEmbeddings(), llm=model(), **grouped(**settings))
         for _ in range(5):
             new = [page(n, draw.randrange(3)) for n in draw.sample(range(25), 6)]
             changed.upsert(new)
@@ -191,7 +193,7 @@ async def test_a_cancelled_build_changes_nothing_and_is_resumed(tmp_path):
         InMemoryVectorStore(HashEmbeddings()),
     )
     built = RaptorIndex(
-        embedding=HashEmbeddings(), llm=slow, journal=path, vectorstore=store, **SETTINGS
+        embedding=HashEmbeddings(), llm=slow, journal=path, vectorstore=store, **grouped(**SETTINGS)
     )
     building = asyncio.create_task(built.aupsert(PAGES))
     await started.wait()
@@ -216,7 +218,7 @@ async def test_cancelling_does_not_wait_for_a_call_that_cannot_be_cancelled():
         release.wait(60)
         return "Late."
 
-    built = RaptorIndex(embedding=HashEmbeddings(), llm=RunnableLambda(wait), **SETTINGS)
+    built = RaptorIndex(embedding=HashEmbeddings(), llm=RunnableLambda(wait), **grouped(**SETTINGS))
     building = asyncio.create_task(built.aupsert(PAGES))
     await asyncio.to_thread(entered.wait, 20)
     building.cancel()
@@ -231,7 +233,9 @@ async def test_sync_calls_work_inside_a_running_loop():
     built.upsert([page(31)])
     assert "secret31v0" in built.invoke("secret31v0", k=1)[0].page_content
     assert state(build(PAGES[:9])) == state(
-        await RaptorIndex.afrom_documents(PAGES[:9], HashEmbeddings(), llm=model(), **SETTINGS)
+        await RaptorIndex.afrom_documents(
+            PAGES[:9], HashEmbeddings(), llm=model(), **grouped(**SETTINGS)
+        )
     )
 
 
@@ -251,8 +255,7 @@ async def test_a_build_does_not_block_the_event_loop():
         embedding=HashEmbeddings(),
         llm=RunnableLambda(write),
         vectorstore=store,
-        length_function=count,
-        **SETTINGS,
+        **grouped(tree=TreeSettings(tokenizer=count), **SETTINGS),
     )
     await asyncio.gather(built.aupsert(PAGES), door.open())
     assert counted_in
@@ -266,7 +269,7 @@ async def test_changes_from_many_tasks_are_all_kept():
         embedding=HashEmbeddings(),
         llm=model(),
         vectorstore=store,
-        **{**SETTINGS, "clusterer": "stable"},
+        **grouped(**{**SETTINGS, "clusterer": "stable"}),
     )
     await asyncio.gather(*(changed.aupsert([page(n)]) for n in range(8)))
     assert state(changed) == state(build(PAGES[:8], clusterer="stable"))
@@ -281,7 +284,9 @@ def test_a_saved_index_is_loaded_equal_without_a_model_and_goes_on(tmp_path):
     built = build(vectorstore=store)
     built.save(tmp_path / "tree")
     embedding, asked = HashEmbeddings(), Counter(store.embedding.calls)  # type: ignore[attr-defined]
-    loaded = RaptorIndex.load(tmp_path / "tree", embedding, vectorstore=store, **SETTINGS)
+    loaded = RaptorIndex.load(
+        tmp_path / "tree", embedding, vectorstore=store, **grouped(**SETTINGS)
+    )
     assert (embedding.calls, store.embedding.calls) == (Counter(), asked)  # type: ignore[attr-defined]
     assert state(loaded) == state(built)
     assert loaded.statistics() == built.statistics()
@@ -289,7 +294,9 @@ def test_a_saved_index_is_loaded_equal_without_a_model_and_goes_on(tmp_path):
         loaded.upsert([page(31)])
 
     llm = model()
-    loaded = RaptorIndex.load(tmp_path / "tree", embedding, llm=llm, vectorstore=store, **SETTINGS)
+    loaded = RaptorIndex.load(
+        tmp_path / "tree", embedding, llm=llm, vectorstore=store, **grouped(**SETTINGS)
+    )
     for changed in (built, loaded):
         changed.upsert([page(31)])
     assert state(loaded) == state(built)
@@ -323,13 +330,28 @@ def test_loading_with_another_setting_is_refused(other, tmp_path):
     build(PAGES[:3]).save(tmp_path / "tree")
     (name,) = other
     with pytest.raises(InvalidParameterError, match=f"{name} must be"):
-        RaptorIndex.load(tmp_path / "tree", HashEmbeddings(), **{**SETTINGS, **other})
-    with pytest.raises(InvalidParameterError, match=f"{name} must be"):
-        RaptorIndex(
-            embedding=HashEmbeddings(),
-            tree_index=build(PAGES[:3]).tree_index,
-            **{**SETTINGS, **other},
-        )
+        RaptorIndex.load(tmp_path / "tree", HashEmbeddings(), **grouped(**{**SETTINGS, **other}))
+
+
+def test_a_tree_goes_on_in_another_index_with_its_settings():
+    before = build(PAGES[:3])
+    given = {"embedding": HashEmbeddings(), "llm": model(), "tree": before.tree_index}
+    index = RaptorIndex(clusterer=SETTINGS["clusterer"], **given)
+    assert index.tree is before.tree
+    with pytest.raises(InvalidParameterError, match="clusterer must be"):
+        RaptorIndex(clusterer="fast", **given)
+    with pytest.raises(InvalidParameterError, match="tree must be a TreeSettings"):
+        RaptorIndex(**{**given, "tree": before.tree})
+
+
+def test_a_saved_tree_has_its_settings_unless_others_are_given(tmp_path):
+    built = build(PAGES[:3], scope="document")
+    built.save(tmp_path / "tree")
+    own = {"llm": model(), "clusterer": SETTINGS["clusterer"]}
+    loaded = RaptorIndex.load(tmp_path / "tree", HashEmbeddings(), **own)
+    for one in (loaded, built):
+        one.upsert(PAGES[3:5])
+    assert loaded.tree.nodes == built.tree.nodes
 
 
 def test_a_folder_without_a_tree_or_of_another_tokenizer_is_refused(tmp_path):
@@ -337,4 +359,8 @@ def test_a_folder_without_a_tree_or_of_another_tokenizer_is_refused(tmp_path):
         RaptorIndex.load(tmp_path, HashEmbeddings())
     build(PAGES[:3]).save(tmp_path / "tree")
     with pytest.raises(IndexFormatError, match="other leaves"):
-        RaptorIndex.load(tmp_path / "tree", HashEmbeddings(), length_function=len, **SETTINGS)
+        RaptorIndex.load(
+            tmp_path / "tree",
+            HashEmbeddings(),
+            **grouped(tree=TreeSettings(tokenizer=len), **SETTINGS),
+        )

@@ -18,6 +18,7 @@ from langchain_core.vectorstores import InMemoryVectorStore
 from langchain_longrag import (
     RaptorIndex,
 )
+from longrag.calls import CallSettings
 from longrag.errors import (
     CallLimitError,
     EmbeddingError,
@@ -37,6 +38,7 @@ from tests.langchain_longrag.trees import (
     state,
     summary,
 )
+from tests.settings import grouped
 
 # The framework's own notice about the class the index extends.
 pytestmark = pytest.mark.filterwarnings(
@@ -124,9 +126,11 @@ def test_eight_calls_are_in_flight_where_eight_are_allowed(asynchronous, kind, w
     }[wrap]()
     settings = {"llm": wrapped, "max_concurrency": 8, **SETTINGS}
     if asynchronous:
-        built = asyncio.run(RaptorIndex.afrom_documents(PAGES, HashEmbeddings(), **settings))
+        built = asyncio.run(
+            RaptorIndex.afrom_documents(PAGES, HashEmbeddings(), **grouped(**settings))
+        )
     else:
-        built = RaptorIndex.from_documents(PAGES, HashEmbeddings(), **settings)
+        built = RaptorIndex.from_documents(PAGES, HashEmbeddings(), **grouped(**settings))
     assert gate.most == 8
     assert state(built) == state(build())
 
@@ -164,8 +168,10 @@ def test_a_build_that_failed_is_resumed_and_each_answer_paid_for_once(
 
     def attempt() -> RaptorIndex:
         if asynchronous:
-            return asyncio.run(RaptorIndex.afrom_documents(PAGES, HashEmbeddings(), **settings))
-        return RaptorIndex.from_documents(PAGES, HashEmbeddings(), **settings)
+            return asyncio.run(
+                RaptorIndex.afrom_documents(PAGES, HashEmbeddings(), **grouped(**settings))
+            )
+        return RaptorIndex.from_documents(PAGES, HashEmbeddings(), **grouped(**settings))
 
     with pytest.raises(SummaryError, match="could not be made") as raised:
         attempt()
@@ -220,7 +226,9 @@ async def test_a_rate_limit_that_passes_is_ridden_out_by_the_models_own_retries(
     assert state(built) == state(build())
     refused.clear()
     llm = replying(reply).with_retry(stop_after_attempt=3, **retry)
-    again = await RaptorIndex.afrom_documents(PAGES, HashEmbeddings(), llm=llm, **SETTINGS)
+    again = await RaptorIndex.afrom_documents(
+        PAGES, HashEmbeddings(), llm=llm, **grouped(**SETTINGS)
+    )
     assert state(again) == state(built)
     refused.clear()
     with pytest.raises(SummaryError, match="TooManyRequestsError: 429"):
@@ -245,12 +253,18 @@ async def test_a_limit_on_calls_stops_the_build_which_can_be_resumed(tmp_path):
     llm = model()
     settings = {"llm": llm, "journal": tmp_path / "j.db", **SETTINGS}
     with pytest.raises(CallLimitError, match="max_llm_calls=6 is reached"):
-        RaptorIndex.from_documents(PAGES, HashEmbeddings(), max_llm_calls=6, **settings)
+        RaptorIndex.from_documents(
+            PAGES, HashEmbeddings(), **grouped(calls=CallSettings(max_llm_calls=6), **settings)
+        )
     assert len(llm.prompts) == 6
     with pytest.raises(CallLimitError, match="max_llm_calls=6 is reached"):
-        await RaptorIndex.afrom_documents(PAGES, HashEmbeddings(), max_llm_calls=6, **settings)
+        await RaptorIndex.afrom_documents(
+            PAGES, HashEmbeddings(), **grouped(calls=CallSettings(max_llm_calls=6), **settings)
+        )
     assert len(llm.prompts) == 12
-    built = RaptorIndex.from_documents(PAGES, HashEmbeddings(), max_llm_calls=6, **settings)
+    built = RaptorIndex.from_documents(
+        PAGES, HashEmbeddings(), **grouped(calls=CallSettings(max_llm_calls=6), **settings)
+    )
     assert len(llm.prompts) == len(set(llm.prompts)) == 16
     assert state(built) == state(build())
 

@@ -22,6 +22,7 @@ from longrag.errors import (
     InvalidParameterError,
     StoreError,
 )
+from longrag.retrieval import TreeSearchSettings
 from tests.fakes.langchain import HashEmbeddings, ListStore, StrictStore, replying
 from tests.langchain_longrag.trees import (
     PAGES,
@@ -32,6 +33,7 @@ from tests.langchain_longrag.trees import (
     prompts_of,
     summary,
 )
+from tests.settings import grouped
 
 # The framework's own notice about the class the index extends.
 pytestmark = pytest.mark.filterwarnings(
@@ -203,7 +205,9 @@ def test_no_row_is_put_in_or_taken_out_twice_by_overlapping_changes(asynchronous
             return super().add_documents(documents, **kwargs)
 
     store = Slow(HashEmbeddings())
-    changed = RaptorIndex(embedding=HashEmbeddings(), llm=model(), vectorstore=store, **SETTINGS)
+    changed = RaptorIndex(
+        embedding=HashEmbeddings(), llm=model(), vectorstore=store, **grouped(**SETTINGS)
+    )
 
     async def together() -> None:
         await asyncio.gather(*(changed.aupsert([page(n)]) for n in range(12)))
@@ -273,10 +277,10 @@ def test_a_loaded_index_fills_a_store_that_lacks_its_nodes(tmp_path):
     built = build()
     built.save(tmp_path / "tree")
     store = InMemoryVectorStore(HashEmbeddings())
-    RaptorIndex.load(tmp_path / "tree", HashEmbeddings(), vectorstore=store, **SETTINGS)
+    RaptorIndex.load(tmp_path / "tree", HashEmbeddings(), vectorstore=store, **grouped(**SETTINGS))
     assert set(store.store) == set(built.tree.nodes)
     silent = StrictStore(HashEmbeddings())
-    RaptorIndex.load(tmp_path / "tree", HashEmbeddings(), vectorstore=silent, **SETTINGS)
+    RaptorIndex.load(tmp_path / "tree", HashEmbeddings(), vectorstore=silent, **grouped(**SETTINGS))
     assert silent.rows == []
 
 
@@ -288,9 +292,11 @@ async def test_a_filled_store_answers_as_the_tree_does(kind):
     store = kind(HashEmbeddings())
     built = build(vectorstore=store)
     for settings in ({}, {"token_budget": 150}, {"k": 2}, {"levels": [1]}, {"token_budget": 5}):
-        served = RaptorRetriever(vectorstore=store, **settings)
+        served = RaptorRetriever(vectorstore=store, **grouped(**settings))
         found = served.invoke("how many boats")
-        own = RaptorRetriever(index=built, redundancy=None, **settings).invoke("how many boats")
+        own = RaptorRetriever(
+            index=built, **grouped(search=TreeSearchSettings(redundancy=None), **settings)
+        ).invoke("how many boats")
         assert _scores(found) == pytest.approx(_scores(own), abs=1e-6)
         assert sum(d.metadata["tokens"] for d in found) == sum(d.metadata["tokens"] for d in own)
         assert _scores(await served.ainvoke("how many boats")) == _scores(found)
@@ -324,7 +330,9 @@ def test_a_store_without_scores_or_with_its_own_numbers_is_searched():
     for row, _ in store.rows:
         row.metadata["level"] = float(row.metadata["level"])
         row.metadata["tokens"] = np.int64(row.metadata["tokens"])
-    found = RaptorRetriever(vectorstore=store, k=4, levels=[0]).invoke("boats")
+    found = RaptorRetriever(vectorstore=store, k=4, search=TreeSearchSettings(levels=[0])).invoke(
+        "boats"
+    )
     assert [document.metadata["score"] for document in found] == [None] * 4
     assert {document.metadata["level"] for document in found} == {0}
 

@@ -15,6 +15,7 @@ from langchain_longrag import RaptorIndex
 from longrag.errors import SummaryError
 from tests.fakes.langchain import HashEmbeddings, scripted
 from tests.langchain_longrag.trees import PAGES, SETTINGS, build, model, page
+from tests.settings import grouped
 
 
 class Tracer(BaseTracer):
@@ -29,7 +30,9 @@ class Tracer(BaseTracer):
 
 
 def index(**settings: Any) -> RaptorIndex:
-    return RaptorIndex(embedding=HashEmbeddings(), **{"llm": model(), **SETTINGS, **settings})
+    return RaptorIndex(
+        embedding=HashEmbeddings(), **grouped(**{"llm": model(), **SETTINGS, **settings})
+    )
 
 
 def upsert(built: RaptorIndex, kind: str, pages: Any, config: Any) -> None:

@@ -24,6 +24,7 @@ from langchain_longrag import (
 from langchain_longrag.retrieval.base_retrievers import to_similarities
 from longrag.errors import InvalidDocumentError, InvalidParameterError, StoreError
 from longrag.indexing.keywords import KeywordIndex
+from longrag.retrieval import TreeSearchSettings
 from longrag.retrieval.fusion import fuse
 from tests.fakes.langchain import HashEmbeddings, cosine, list_store, memory_store
 from tests.langchain_longrag import trees
@@ -215,7 +216,11 @@ async def test_leaves_and_summaries_of_a_tree_count_alike(embedding):
     tree: RaptorIndex = trees.build(trees.PAGES[:6], embedding=embedding)
     nodes, texts = len(tree.tree), [node.text for node in tree.tree.nodes.values()]
     query = "secret3v0 gulls"
-    for beneath in (tree, RaptorRetriever(index=tree), RaptorRetriever(index=tree, scoring="bm25")):
+    for beneath in (
+        tree,
+        RaptorRetriever(index=tree),
+        RaptorRetriever(index=tree, search=TreeSearchSettings(scoring="bm25")),
+    ):
         retriever = HybridRetriever(retriever=beneath, k=4)
         found = retriever.invoke(query)
         assert "secret3v0" in found[0].page_content
@@ -227,7 +232,9 @@ async def test_leaves_and_summaries_of_a_tree_count_alike(embedding):
         assert len(found) == (
             nodes if every else sum("secret3v0" in t or "gulls" in t for t in texts)
         )
-    levels = HybridRetriever(retriever=RaptorRetriever(index=tree, levels=[1]), k=99)
+    levels = HybridRetriever(
+        retriever=RaptorRetriever(index=tree, search=TreeSearchSettings(levels=[1])), k=99
+    )
     assert {d.metadata["level"] for d in levels.invoke(query)} == {1}
 
 

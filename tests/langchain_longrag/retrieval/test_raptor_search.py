@@ -7,7 +7,6 @@ from typing import Any
 import pytest
 from langchain_core.callbacks import BaseCallbackHandler
 from langchain_core.documents import Document
-from langchain_core.prompts import PromptTemplate
 from langchain_core.retrievers import BaseRetriever
 from langchain_core.runnables import ConfigurableField, RunnableLambda, RunnablePassthrough
 from langchain_core.vectorstores import InMemoryVectorStore
@@ -26,6 +25,7 @@ from langchain_longrag import (
 from longrag.errors import (
     InvalidParameterError,
 )
+from longrag.retrieval import TreeSearchSettings
 from longrag.retrieval.tree_search import collapsed, node_scores
 from tests.fakes.langchain import HashEmbeddings, cosine, replying
 from tests.langchain_longrag.trees import (
@@ -34,6 +34,7 @@ from tests.langchain_longrag.trees import (
     build,
     model,
 )
+from tests.settings import grouped
 
 # The framework's own notice about the class the index extends.
 pytestmark = pytest.mark.filterwarnings(
@@ -88,7 +89,11 @@ class TestIndexAsRetriever(_Retrievers):
 
     @property
     def retriever_constructor_params(self) -> dict[str, Any]:
-        return {"embedding": HashEmbeddings(), "tree_index": build().tree_index, **SETTINGS}
+        return {
+            "embedding": HashEmbeddings(),
+            "tree": build().tree_index,
+            "clusterer": SETTINGS["clusterer"],
+        }
 
 
 # searching
@@ -106,9 +111,9 @@ def test_collapsed_takes_the_best_of_all_levels_that_fit():
         if node.tokens <= room:
             best.append(node.id)
             room -= node.tokens
-    found = RaptorRetriever(index=built, token_budget=150, redundancy=None).invoke(
-        "boats in the harbour"
-    )
+    found = RaptorRetriever(
+        index=built, token_budget=150, search=TreeSearchSettings(redundancy=None)
+    ).invoke("boats in the harbour")
     scores = [document.metadata["score"] for document in found]
     assert sorted(scores, reverse=True) == scores
     assert sum(document.metadata["tokens"] for document in found) <= 150
@@ -147,7 +152,7 @@ def test_a_summary_has_no_place_of_its_chunks():
     pages = [Document(p.page_content, id=p.id, metadata=p.metadata | inner) for p in PAGES[:9]]
     store = InMemoryVectorStore(HashEmbeddings())
     built = build(pages, vectorstore=store)
-    found = RaptorRetriever(index=built, redundancy=None).invoke("boats")
+    found = RaptorRetriever(index=built, search=TreeSearchSettings(redundancy=None)).invoke("boats")
     rows = RaptorRetriever(vectorstore=store).invoke("boats")
     assert {document.metadata["level"] for document in found} > {0}
     for document in found:
@@ -171,9 +176,13 @@ async def test_traversal_goes_down_from_the_roots_by_the_best_of_each_layer():
         assert taken.intersection(built.tree.parents[str(document.id)])
     assert found == await walk.ainvoke("boats in the harbour", k=2)
     assert len(walk.invoke("boats")) == 1 + 2 + 5 + 5
-    two = RaptorRetriever(index=built, mode="traversal", depth=2).invoke("boats")
+    two = RaptorRetriever(index=built, mode="traversal", search=TreeSearchSettings(depth=2)).invoke(
+        "boats"
+    )
     assert [document.metadata["level"] for document in two] == [3, 2, 2]
-    low = RaptorRetriever(index=built, mode="traversal", start_level=1, k=1).invoke("boats")
+    low = RaptorRetriever(
+        index=built, mode="traversal", search=TreeSearchSettings(start_level=1), k=1
+    ).invoke("boats")
     assert [document.metadata["level"] for document in low] == [1, 0]
     assert built.configurable_fields(mode=ConfigurableField(id="mode")).invoke(
         "boats", {"configurable": {"mode": "traversal"}}
@@ -183,15 +192,15 @@ async def test_traversal_goes_down_from_the_roots_by_the_best_of_each_layer():
 def test_a_search_may_keep_to_levels_and_to_keywords():
     embedding = HashEmbeddings()
     built = build(embedding=embedding)
-    found = RaptorRetriever(index=built, levels=[1, 2]).invoke("boats")
+    found = RaptorRetriever(index=built, search=TreeSearchSettings(levels=[1, 2])).invoke("boats")
     assert {document.metadata["level"] for document in found} == {1, 2}
     asked = embedding.calls["embed_query"]
-    by_words = RaptorRetriever(index=built, scoring="bm25", levels=[0], k=3).invoke(
-        "secret7v0 boats"
-    )
+    by_words = RaptorRetriever(
+        index=built, search=TreeSearchSettings(scoring="bm25", levels=[0]), k=3
+    ).invoke("secret7v0 boats")
     assert all("secret7v0" in document.page_content for document in by_words)
     assert embedding.calls["embed_query"] == asked
-    assert RaptorRetriever(index=built, levels=[9]).invoke("boats") == []
+    assert RaptorRetriever(index=built, search=TreeSearchSettings(levels=[9])).invoke("boats") == []
 
 
 def test_redundancy_puts_off_what_repeats_the_nodes_before_it():
@@ -202,9 +211,13 @@ def test_redundancy_puts_off_what_repeats_the_nodes_before_it():
     scores = node_scores(built.tree, embedding.vector(question))
     taken = {}
     for redundancy in (None, 0.3):
-        retriever = RaptorRetriever(index=built, redundancy=redundancy, token_budget=800)
+        retriever = RaptorRetriever(
+            index=built, search=TreeSearchSettings(redundancy=redundancy), token_budget=800
+        )
         taken[redundancy] = [document.id for document in retriever.invoke(question)]
-        own = collapsed(built.tree, scores, redundancy=redundancy, token_budget=800)
+        own = collapsed(
+            built.tree, scores, search=TreeSearchSettings(redundancy=redundancy), token_budget=800
+        )
         assert taken[redundancy] == [found.node.id for found in own]
     assert taken[None] != taken[0.3]
     by_default = RaptorRetriever(index=built, token_budget=800).invoke(question)
@@ -239,7 +252,9 @@ async def test_an_empty_index_finds_nothing_and_asks_nobody():
     empty = RaptorIndex(embedding=embedding)
     for mode in ("collapsed", "traversal"):
         for scoring in ("cosine", "bm25"):
-            retriever = RaptorRetriever(index=empty, mode=mode, scoring=scoring)
+            retriever = RaptorRetriever(
+                index=empty, mode=mode, search=TreeSearchSettings(scoring=scoring)
+            )
             assert retriever.invoke("anything") == await retriever.ainvoke("anything") == []
     assert not embedding.calls
     built = RaptorIndex(embedding=embedding, llm=model())
@@ -260,13 +275,13 @@ async def test_an_empty_index_finds_nothing_and_asks_nobody():
         ({"k": True}, "top_k must be|k must be"),
         ({"mode": "traversal", "depth": 0}, "depth must be an integer"),
         ({"mode": "traversal", "start_level": -1}, "start_level must be an integer"),
-        ({"depth": 1}, "depth must be left out unless mode is 'traversal'"),
-        ({"start_level": 1}, "start_level must be left out unless mode is 'traversal'"),
+        ({"depth": 1}, "mode='collapsed' does not take depth"),
+        ({"start_level": 1}, "mode='collapsed' does not take start_level"),
         (
             {"mode": "traversal", "levels": [1]},
-            "levels must be left out unless mode is 'collapsed'",
+            "mode='traversal' does not take levels",
         ),
-        ({"mode": "traversal", "redundancy": 1.0}, "redundancy must be left out unless"),
+        ({"mode": "traversal", "redundancy": 1.0}, "does not take redundancy"),
         ({"levels": []}, "levels must be"),
         ({"redundancy": 2}, "redundancy must be"),
         ({"compare": "none"}, "compare must be"),
@@ -275,9 +290,9 @@ async def test_an_empty_index_finds_nothing_and_asks_nobody():
 def test_a_search_setting_out_of_range_is_refused(settings, message):
     empty = RaptorIndex(embedding=HashEmbeddings())
     with pytest.raises(InvalidParameterError, match=message):
-        RaptorRetriever(index=empty, **settings)
+        RaptorRetriever(index=empty, **grouped(**settings))
     with pytest.raises(InvalidParameterError, match=message):
-        RaptorIndex(embedding=HashEmbeddings(), **settings)
+        RaptorIndex(embedding=HashEmbeddings(), **grouped(**settings))
     if "k" in settings:
         with pytest.raises(InvalidParameterError, match=message):
             empty.invoke("x", **settings)
@@ -297,18 +312,13 @@ def test_a_search_setting_out_of_range_is_refused(settings, message):
         ({"max_concurrency": 0}, "max_concurrency must be"),
         ({"max_llm_calls": -1}, "max_llm_calls must be"),
         ({"journal": 3}, "journal must be"),
-        (
-            {
-                "summarizer": "extractive",
-                "summary_prompt": PromptTemplate.from_template("{context}"),
-            },
-            "summary_prompt must be None with a summarizer",
-        ),
+        ({"tree": {"chunk_size": 50}}, "tree must be a TreeSettings"),
+        ({"calls": {"retry": None}}, "calls must be a CallSettings"),
     ],
 )
 def test_a_setting_of_the_tree_out_of_range_is_refused(settings, message):
     with pytest.raises(InvalidParameterError, match=message):
-        RaptorIndex(embedding=HashEmbeddings(), **settings)
+        RaptorIndex(embedding=HashEmbeddings(), **grouped(**settings))
 
 
 def test_unknown_settings_and_two_or_no_sources_are_refused():
@@ -320,11 +330,11 @@ def test_unknown_settings_and_two_or_no_sources_are_refused():
     store = InMemoryVectorStore(HashEmbeddings())
     for sources in ({}, {"index": empty, "vectorstore": store}):
         with pytest.raises(InvalidParameterError, match="vectorstore must be given when index"):
-            RaptorRetriever(**sources)
+            RaptorRetriever(**grouped(**sources))
     other = ({"mode": "traversal"}, {"scoring": "bm25"}, {"redundancy": 0.5}, {"compare": "all"})
     for settings in other:
         with pytest.raises(InvalidParameterError, match="must be left out with a vectorstore"):
-            RaptorRetriever(vectorstore=store, **settings)
+            RaptorRetriever(vectorstore=store, **grouped(**settings))
 
 
 # in chains and for agents
@@ -371,7 +381,12 @@ async def test_an_agents_tool_gives_nodes_within_its_budget():
 
 def test_by_words_nothing_is_returned_that_shares_none_with_the_question():
     built = build()
-    found = RaptorRetriever(index=built, scoring="bm25", token_budget=None).invoke("secret7v0")
+    found = RaptorRetriever(
+        index=built, search=TreeSearchSettings(scoring="bm25"), token_budget=None
+    ).invoke("secret7v0")
     assert found
     assert all(document.metadata["score"] > 0 for document in found)
-    assert RaptorRetriever(index=built, scoring="bm25").invoke("xylophone") == []
+    assert (
+        RaptorRetriever(index=built, search=TreeSearchSettings(scoring="bm25")).invoke("xylophone")
+        == []
+    )

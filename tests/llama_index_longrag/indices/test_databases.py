@@ -16,6 +16,7 @@ from longrag.errors import (
 )
 from longrag.indexing.database import IndexDatabase
 from tests.fakes.llama_index import HashEmbedding, ScriptedLLM
+from tests.settings import grouped
 
 
 def page(number, version=0):
@@ -103,7 +104,7 @@ def test_what_does_not_fit_is_refused(tmp_path):
 
 def tree(path, **settings):
     own = {"summarizer": "extractive", **settings}
-    return RaptorIndex.open(path, embed_model=HashEmbedding(), **own)
+    return RaptorIndex.open(path, embed_model=HashEmbedding(), **grouped(**own))
 
 
 def test_a_tree_lives_in_a_database_with_all_that_an_index_does(tmp_path):

@@ -25,6 +25,7 @@ from longrag.errors import (
 )
 from longrag.indexing.tree.partitions import ContiguousClusterer
 from longrag.indexing.tree.summaries import LlmSummarizer
+from longrag.retrieval import TreeSearchSettings
 from tests.fakes.llama_index import HashEmbedding, tokenizer
 from tests.llama_index_longrag.stories import (
     SETTINGS,
@@ -37,6 +38,7 @@ from tests.llama_index_longrag.stories import (
     summary_of,
     writer,
 )
+from tests.settings import grouped
 
 
 class TestBuilding:
@@ -178,9 +180,9 @@ class TestSummarizers:
     def test_a_template_of_the_framework_is_the_prompt(self):
         llm = writer()
         template = PromptTemplate("Shorten to {max_words}: {context_str}")
-        build(llm=llm, summary_template=template)
+        build(llm=llm, summarizer=template)
         assert llm.prompts[0].startswith("Shorten to 75: <passage")
-        build(llm=llm, summary_template=PromptTemplate("Of {context_str}"))
+        build(llm=llm, summarizer=PromptTemplate("Of {context_str}"))
         assert llm.prompts[-1].startswith("Of <passage")
 
     def test_a_chat_template_reaches_a_chat_model_as_messages(self):
@@ -188,7 +190,7 @@ class TestSummarizers:
         template = ChatPromptTemplate.from_messages(
             [("system", "You shorten."), ("user", "{context_str}")]
         )
-        index = build(llm=llm, summary_template=template)
+        index = build(llm=llm, summarizer=template)
         assert llm.prompts[0].startswith("system: You shorten.\nuser: <passage")
         assert summaries(index) == len(llm.prompts)
 
@@ -205,7 +207,7 @@ class TestSummarizers:
     )
     def test_templates_of_every_kind_are_taken(self, template):
         llm = writer()
-        build(llm=llm, summary_template=template)
+        build(llm=llm, summarizer=template)
         assert all(prompt.startswith("Shorten to 75: <passage") for prompt in llm.prompts)
 
     def test_slots_in_a_document_stay_text(self):
@@ -217,9 +219,7 @@ class TestSummarizers:
     @pytest.mark.parametrize(
         "settings",
         [
-            {"summary_template": PromptTemplate("No slot.")},
-            {"summary_template": "{context_str}"},
-            {"summarizer": "extractive", "summary_template": PromptTemplate("{context_str}")},
+            {"summarizer": PromptTemplate("No slot.")},
             {"summarizer": "abstractive"},
             {"summarizer": 3},
             {"summary_tokens": 0},
@@ -252,7 +252,12 @@ class TestEstimate:
     def test_what_windows_cost_is_told_exactly(self):
         llm, model = writer(), HashEmbedding()
         expected = RaptorIndex.estimate(
-            STORIES, **SETTINGS, llm=llm, embed_model=model, journal="nowhere", num_workers=2
+            STORIES,
+            **grouped(**SETTINGS),
+            llm=llm,
+            embed_model=model,
+            journal="nowhere",
+            num_workers=2,
         )
         assert [llm.prompts, model.asked, Path("nowhere").exists()] == [[], [], False]
         index = build(llm=llm, embed_model=model)
@@ -275,7 +280,7 @@ def test_a_leaf_is_shown_as_its_document_is():
     document.metadata_template = "{key} = {value}"
     model = HashEmbedding()
     index = build([document], embed_model=model)
-    (leaf, *_) = index.as_retriever(levels=[0]).retrieve("record")
+    (leaf, *_) = index.as_retriever(search=TreeSearchSettings(levels=[0])).retrieve("record")
     assert leaf.node.get_content(MetadataMode.LLM).startswith("<title = The orchard 1>\n")
     shown = leaf.node.get_content(MetadataMode.EMBED)
     assert ("text", shown) in model.asked

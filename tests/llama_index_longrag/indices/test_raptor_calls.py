@@ -31,6 +31,7 @@ from tests.llama_index_longrag.stories import (
     summary_of,
     writer,
 )
+from tests.settings import grouped
 
 
 class Slow(ScriptedLLM):
@@ -106,7 +107,9 @@ class TestCalls:
 
     async def test_an_async_build_is_the_sync_one(self):
         llm, model = writer(), HashEmbedding()
-        index = await RaptorIndex.afrom_documents(STORIES, llm=llm, embed_model=model, **SETTINGS)
+        index = await RaptorIndex.afrom_documents(
+            STORIES, llm=llm, embed_model=model, **grouped(**SETTINGS)
+        )
         assert same(index, build())
         assert stored(index) == stored(build())
         assert {how for how, _ in model.asked} == {"atext"}

@@ -36,6 +36,7 @@ from tests.llama_index_longrag.stories import (
     summary_of,
     writer,
 )
+from tests.settings import grouped
 
 # What fails here fails for good: ``test_raptor_retries`` is about calls that are repeated.
 build = partial(stories.build, retry=None)
@@ -174,7 +175,7 @@ class TestFailures:
         settings = {"llm": llm, "embed_model": HashEmbedding(), "journal": tmp_path / "journal"}
         building = asyncio.create_task(
             RaptorIndex.afrom_documents(
-                STORIES, storage_context=context, num_workers=1, **SETTINGS, **settings
+                STORIES, storage_context=context, num_workers=1, **grouped(**SETTINGS, **settings)
             )
         )
         await started.wait()
@@ -232,7 +233,7 @@ class TestJournals:
             assert len(settings["llm"].prompts) == summaries(index)
             assert same(index, build(llm=Other(words)))
         llm = writer()
-        index = build(llm=llm, summary_template=template, journal=tmp_path / "journal")
+        index = build(llm=llm, summarizer=template, journal=tmp_path / "journal")
         assert len(llm.prompts) == summaries(index)
 
     def test_a_template_is_known_as_the_model_selects_it(self, tmp_path):
@@ -241,7 +242,7 @@ class TestJournals:
             llm = writer()
             chosen = PromptTemplate(f"{words} {{context_str}}")
             template = SelectorPromptTemplate(other, [(lambda llm: True, chosen)])
-            index = build(llm=llm, summary_template=template, journal=tmp_path / "journal")
+            index = build(llm=llm, summarizer=template, journal=tmp_path / "journal")
             assert len(llm.prompts) == summaries(index)
             assert all(prompt.startswith(words) for prompt in llm.prompts)
 

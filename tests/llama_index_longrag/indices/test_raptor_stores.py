@@ -46,6 +46,7 @@ from tests.llama_index_longrag.stories import (
     summary_of,
     writer,
 )
+from tests.settings import grouped
 
 SECRET = "xyzzy-93"
 
@@ -179,9 +180,9 @@ class TestChange:
 
     async def test_documents_may_come_one_by_one(self):
         settings = {**SETTINGS, "llm": writer(), "embed_model": HashEmbedding()}
-        index = RaptorIndex.from_documents(iter(STORIES), **settings)
+        index = RaptorIndex.from_documents(iter(STORIES), **grouped(**settings))
         assert stored(index) == stored(build())
-        assert same(await RaptorIndex.afrom_documents(iter(STORIES), **settings), index)
+        assert same(await RaptorIndex.afrom_documents(iter(STORIES), **grouped(**settings)), index)
         newer = [story(number, version=1) for number in range(3)]
         assert index.refresh_ref_docs(iter(newer[:2])) == [True, True]
         assert await index.arefresh_ref_docs(iter(newer)) == [False, False, True]
@@ -284,7 +285,7 @@ class TestSaving:
     def test_loading_with_another_setting_is_refused(self, other, tmp_path):
         (name,) = other
         with pytest.raises(InvalidParameterError, match=f"{name} must be .*as the index was saved"):
-            reload(build(), tmp_path, **other)
+            reload(build(), tmp_path, **{**SETTINGS, **other})
 
     def test_loading_with_the_same_settings_is_allowed(self, tmp_path):
         given = {**SETTINGS, "max_levels": None, "summarizer": "llm", "random_state": 0}
@@ -292,7 +293,7 @@ class TestSaving:
 
     def test_another_tokenizer_is_refused(self, tmp_path):
         with pytest.raises(IndexFormatError, match="another chunk size, tokenizer"):
-            reload(build(), tmp_path, tokenizer=lambda text: tokenizer(text) * 3)
+            reload(build(), tmp_path, tokenizer=lambda text: tokenizer(text) * 3, **SETTINGS)
 
     @pytest.mark.parametrize(
         ("name", "value"),

@@ -13,6 +13,7 @@ from llama_index_longrag import RaptorIndex
 from longrag.errors import SummaryError
 from tests.fakes.llama_index import HashEmbedding, ScriptedLLM
 from tests.llama_index_longrag.stories import SETTINGS, STORIES, build, story, writer
+from tests.settings import grouped
 
 
 @pytest.fixture
@@ -54,7 +55,7 @@ def test_a_build_is_one_trace_with_layers_and_calls(spans, num_workers):
 
 async def test_an_async_build_is_one_trace(spans):
     await RaptorIndex.afrom_documents(
-        STORIES, llm=writer(), embed_model=HashEmbedding(), **SETTINGS
+        STORIES, llm=writer(), embed_model=HashEmbedding(), **grouped(**SETTINGS)
     )
     roots, parents = shape(spans)
     assert roots == ["RaptorIndex.afrom_documents"]

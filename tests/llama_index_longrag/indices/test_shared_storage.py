@@ -18,6 +18,7 @@ from llama_index.core.vector_stores.simple import SimpleVectorStore
 
 from llama_index_longrag import LongRAGIndex, RaptorIndex
 from longrag.errors import IndexFormatError, InvalidParameterError, StaleIndexError
+from longrag.indexing import TreeSettings
 from tests.fakes.llama_index import HashEmbedding
 
 ROOT = Path(__file__).parents[3]
@@ -28,7 +29,11 @@ def page(number):
 
 
 def built(kind, count=3):
-    own = {"summarizer": "extractive", "chunk_size": 12} if kind is RaptorIndex else {}
+    own = (
+        {"summarizer": "extractive", "tree": TreeSettings(chunk_size=12)}
+        if kind is RaptorIndex
+        else {}
+    )
     pages = [page(n) for n in range(count)]
     return kind.from_documents(pages, embed_model=HashEmbedding(), **own)
 
@@ -148,6 +153,7 @@ from llama_index_longrag import LongRAGIndex, RaptorIndex
 from longrag.errors import StaleIndexError
 from tests.fakes.llama_index import HashEmbedding, tokenizer
 from tests.llama_index_longrag.indices.test_shared_storage import WAYS, page
+from longrag.indexing import TreeSettings
 
 kind, way, folder, first = sys.argv[1:]
 set_global_tokenizer(tokenizer)

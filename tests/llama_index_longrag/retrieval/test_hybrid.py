@@ -28,6 +28,7 @@ from llama_index_longrag import (
 from llama_index_longrag.bridge.nodes import is_unit
 from longrag.errors import InvalidParameterError, StoreError
 from longrag.indexing.keywords import KeywordIndex
+from longrag.retrieval import TreeSearchSettings
 from longrag.retrieval.fusion import fuse
 from tests.fakes.llama_index import HashEmbedding, ScriptedLLM, TextStore, tokenizer
 from tests.llama_index_longrag.conftest import chunks_of, town
@@ -269,7 +270,7 @@ def test_leaves_and_summaries_of_a_tree_count_alike():
     assert {result.node.metadata["level"] for result in found} == {
         node.level for node in index.tree.nodes.values()
     }
-    leaves = RaptorRetriever(index=index, levels=[0], token_budget=None)
+    leaves = RaptorRetriever(index=index, search=TreeSearchSettings(levels=[0]), token_budget=None)
     found = HybridRetriever(retriever=leaves, similarity_top_k=1000).retrieve("About harbour")
     assert {result.node.metadata["level"] for result in found} == {0}
     walked = RaptorRetriever(index=index, mode="traversal", token_budget=None)

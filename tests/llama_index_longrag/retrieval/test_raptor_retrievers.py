@@ -27,11 +27,13 @@ from llama_index.core.tools import QueryEngineTool, RetrieverTool
 from llama_index_longrag import LongRAGIndex, RaptorIndex, RaptorRetriever
 from llama_index_longrag.bridge.tree_nodes import to_tree_result
 from longrag.errors import EmbeddingError, InvalidParameterError
+from longrag.retrieval import TreeSearchSettings
 from longrag.retrieval.tree_search import collapsed, keyword_scores, node_scores, traverse
 from longrag.types import RetrievedNode
 from tests.fakes import hash_vector
 from tests.fakes.llama_index import WIDTH, HashEmbedding, ScriptedLLM, tokenizer
 from tests.llama_index_longrag.stories import STORIES, build, story, writer
+from tests.settings import grouped
 
 QUESTION = "the keepers of the glacier of town 3"
 
@@ -82,8 +84,13 @@ class TestSearch:
         scores = node_scores(index.tree, hash_vector(QUESTION, WIDTH))
         search = dict(settings)
         top_k = search.pop("similarity_top_k", None)
-        expected = plain(collapsed(index.tree, scores, top_k=top_k, **search, **as_read(index)))
-        assert texts_of(RaptorRetriever(index=index, **settings).retrieve(QUESTION)) == expected
+        expected = plain(
+            collapsed(index.tree, scores, top_k=top_k, **grouped(**search, **as_read(index)))
+        )
+        assert (
+            texts_of(RaptorRetriever(index=index, **grouped(**settings)).retrieve(QUESTION))
+            == expected
+        )
         assert len(expected) > 0
 
     @pytest.mark.parametrize(
@@ -95,22 +102,31 @@ class TestSearch:
         scores = node_scores(index.tree, hash_vector(QUESTION, WIDTH))
         search = {"token_budget": 2000, **settings}
         top_k = search.pop("similarity_top_k", 5)
-        expected = plain(traverse(index.tree, scores, top_k=top_k, **search, **as_read(index)))
-        retriever = index.as_retriever(mode="traversal", **settings)
+        expected = plain(
+            traverse(index.tree, scores, top_k=top_k, **grouped(**search, **as_read(index)))
+        )
+        retriever = index.as_retriever(mode="traversal", **grouped(**settings))
         assert texts_of(retriever.retrieve(QUESTION)) == expected
         assert len(expected) > 0
 
     def test_by_words_nothing_is_returned_that_shares_none_with_the_question(self, index):
-        found = index.as_retriever(scoring="bm25", token_budget=None).retrieve(QUESTION)
+        found = index.as_retriever(
+            search=TreeSearchSettings(scoring="bm25"), token_budget=None
+        ).retrieve(QUESTION)
         assert found
         assert all(node.score > 0 for node in found)
-        assert index.as_retriever(scoring="bm25").retrieve("xylophone") == []
+        assert (
+            index.as_retriever(search=TreeSearchSettings(scoring="bm25")).retrieve("xylophone")
+            == []
+        )
 
     def test_bm25_needs_no_embedding(self):
         model = HashEmbedding()
         index = build(embed_model=model)
         before = len(model.asked)
-        results = index.as_retriever(scoring="bm25", token_budget=200).retrieve(QUESTION)
+        results = index.as_retriever(
+            search=TreeSearchSettings(scoring="bm25"), token_budget=200
+        ).retrieve(QUESTION)
         scores = keyword_scores(index.tree, QUESTION)
         assert texts_of(results) == plain(
             collapsed(index.tree, scores, token_budget=200, **as_read(index))
@@ -119,7 +135,7 @@ class TestSearch:
 
     def test_redundancy_and_comparison_change_what_is_read(self, index):
         read = [
-            texts_of(index.as_retriever(token_budget=700, **settings).retrieve(QUESTION))
+            texts_of(index.as_retriever(token_budget=700, **grouped(**settings)).retrieve(QUESTION))
             for settings in ({}, {"redundancy": None}, {"redundancy": 0, "compare": "all"})
         ]
         assert all(one != other for one, other in itertools.combinations(read, 2))
@@ -133,13 +149,15 @@ class TestSearch:
     @pytest.mark.parametrize("scoring", ["cosine", "bm25"])
     async def test_an_empty_index_answers_empty(self, mode, scoring):
         model = HashEmbedding()
-        retriever = build([], embed_model=model).as_retriever(mode=mode, scoring=scoring)
+        retriever = build([], embed_model=model).as_retriever(
+            mode=mode, search=TreeSearchSettings(scoring=scoring)
+        )
         assert retriever.retrieve(QUESTION) == await retriever.aretrieve(QUESTION) == []
         assert model.asked == []
 
     async def test_async_results_are_the_sync_ones(self, index):
         for settings in ({}, {"mode": "traversal"}, {"scoring": "bm25"}):
-            retriever = index.as_retriever(**settings)
+            retriever = index.as_retriever(**grouped(**settings))
             assert texts_of(await retriever.aretrieve(QUESTION)) == texts_of(
                 retriever.retrieve(QUESTION)
             )
@@ -169,7 +187,7 @@ class TestSearch:
 
     def test_a_retriever_follows_later_changes(self):
         index = build()
-        retriever = index.as_retriever(similarity_top_k=1, levels=[0])
+        retriever = index.as_retriever(similarity_top_k=1, search=TreeSearchSettings(levels=[0]))
         index.insert(Document(id_="z", text="A zeppelin flies."))
         assert retriever.retrieve("zeppelin")[0].text == "A zeppelin flies."
         index.delete_ref_doc("z")
@@ -184,13 +202,13 @@ class TestSearch:
             ({"token_budget": 0}, "token_budget"),
             ({"similarity_top_k": 0}, "similarity_top_k"),
             ({"similarity_top_k": True}, "similarity_top_k"),
-            ({"depth": 2}, "depth must be left out in mode 'collapsed'"),
-            ({"start_level": 1}, "start_level must be left out"),
-            ({"mode": "traversal", "levels": [1]}, "levels must be left out"),
-            ({"mode": "traversal", "redundancy": 0.5}, "redundancy must be left out"),
+            ({"depth": 2}, "mode='collapsed' does not take depth"),
+            ({"start_level": 1}, "does not take start_level"),
+            ({"mode": "traversal", "levels": [1]}, "does not take levels"),
+            ({"mode": "traversal", "redundancy": 0.5}, "does not take redundancy"),
             ({"mode": "traversal", "depth": 0}, "depth"),
-            ({"mode": "traversal", "redundancy": None}, "redundancy must be left out"),
-            ({"mode": "traversal", "compare": "all"}, "compare must be left out"),
+            ({"mode": "traversal", "redundancy": None}, "does not take redundancy"),
+            ({"mode": "traversal", "compare": "all"}, "does not take compare"),
             ({"redundancy": 2}, "redundancy"),
             ({"compare": "some"}, "compare"),
             ({"levels": []}, "levels"),
@@ -204,7 +222,7 @@ class TestSearch:
     )
     def test_a_setting_that_is_not_allowed_is_refused_when_it_is_given(self, settings, name, index):
         with pytest.raises(InvalidParameterError, match=re.escape(name)):
-            index.as_retriever(**settings)
+            index.as_retriever(**grouped(**settings))
 
     def test_another_index_is_refused(self):
         other = LongRAGIndex.from_documents(STORIES, embed_model=HashEmbedding())
@@ -219,7 +237,9 @@ class TestSearch:
 class TestNodes:
     def test_a_leaf_has_its_place_in_its_document(self, index):
         texts = {document.id_: document for document in STORIES}
-        results = index.as_retriever(levels=[0], token_budget=None).retrieve(QUESTION)
+        results = index.as_retriever(
+            search=TreeSearchSettings(levels=[0]), token_budget=None
+        ).retrieve(QUESTION)
         assert len(results) == index.statistics().nodes[0]
         for result in results:
             node = result.node
@@ -243,7 +263,9 @@ class TestNodes:
         texts = {document.id_: document.text for document in STORIES}
         leaves = {n.id: n.text for n in index.tree.nodes.values() if not n.level}
         levels = range(1, index.tree.depth + 1)
-        results = index.as_retriever(levels=levels, token_budget=None).retrieve(QUESTION)
+        results = index.as_retriever(
+            search=TreeSearchSettings(levels=levels), token_budget=None
+        ).retrieve(QUESTION)
         assert len(results) == sum(index.statistics().nodes[1:])
         for result in results:
             known = index.tree.nodes[result.node_id]
@@ -260,18 +282,24 @@ class TestNodes:
             assert ("title" in metadata) is (len(known.doc_ids) == 1)
 
     def test_models_are_shown_the_documents_metadata_and_none_of_the_trees(self, index):
-        (leaf,) = index.as_retriever(levels=[0], similarity_top_k=1).retrieve(QUESTION)
+        (leaf,) = index.as_retriever(
+            search=TreeSearchSettings(levels=[0]), similarity_top_k=1
+        ).retrieve(QUESTION)
         for mode in (MetadataMode.LLM, MetadataMode.EMBED):
             shown = leaf.node.get_content(mode)
             assert shown == f"title: {leaf.metadata['title']}\n\n{leaf.text}"
-        (root,) = index.as_retriever(mode="traversal", depth=1).retrieve(QUESTION)
+        (root,) = index.as_retriever(mode="traversal", search=TreeSearchSettings(depth=1)).retrieve(
+            QUESTION
+        )
         assert root.node.get_content(MetadataMode.LLM) == root.text
 
     def test_a_leaf_of_a_users_chunk_has_its_place_in_the_whole_document(self):
         splitter = SentenceSplitter(chunk_size=40, chunk_overlap=0, tokenizer=tokenizer)
         index = build(transformations=[splitter], chunk_size=12)
         texts = {document.id_: document.text for document in STORIES}
-        results = index.as_retriever(levels=[0], token_budget=None).retrieve(QUESTION)
+        results = index.as_retriever(
+            search=TreeSearchSettings(levels=[0]), token_budget=None
+        ).retrieve(QUESTION)
         assert len(results) > len(splitter(STORIES))
         for result in results:
             node = result.node
@@ -288,7 +316,7 @@ class TestNodes:
         ]
         index = build([])
         index.insert_nodes(nodes)
-        results = index.as_retriever(levels=[0]).retrieve("piece")
+        results = index.as_retriever(search=TreeSearchSettings(levels=[0])).retrieve("piece")
         assert {result.node.ref_doc_id for result in results} == {STORIES[0].id_}
         assert [result.node.start_char_idx for result in results] == [None] * 3
 
@@ -302,7 +330,9 @@ class TestNodes:
         )
         index = build(transformations=[parser])
         texts = {document.id_: document.text for document in STORIES}
-        results = index.as_retriever(levels=[0], token_budget=None).retrieve(QUESTION)
+        results = index.as_retriever(
+            search=TreeSearchSettings(levels=[0]), token_budget=None
+        ).retrieve(QUESTION)
         placed = [result.node for result in results if result.node.start_char_idx is not None]
         assert 0 < len(placed) < len(results)
         for node in placed:
@@ -315,7 +345,9 @@ class TestNodes:
         index = build([])
         index.insert_nodes(chunks)
         rewritten = {chunk.node_id for chunk in chunks[::2]}
-        for result in index.as_retriever(levels=[0], token_budget=None).retrieve(QUESTION):
+        for result in index.as_retriever(
+            search=TreeSearchSettings(levels=[0]), token_budget=None
+        ).retrieve(QUESTION):
             (chunk_id,) = result.metadata["doc_ids"]
             assert (result.node.start_char_idx is None) is (chunk_id in rewritten)
 
@@ -327,7 +359,9 @@ class TestNodes:
     def test_an_object_of_ones_own_takes_the_place_of_a_node(self, index):
         (root,) = index.tree.roots
         retriever = index.as_retriever(
-            mode="traversal", depth=1, object_map={root: TextNode(text="In its place.")}
+            mode="traversal",
+            search=TreeSearchSettings(depth=1),
+            object_map={root: TextNode(text="In its place.")},
         )
         assert [result.text for result in retriever.retrieve(QUESTION)] == ["In its place."]
 
@@ -339,15 +373,15 @@ class TestNodes:
         nodes = [IndexNode(text=text, index_id="book", id_="b", obj=engine), TextNode(text="No.")]
         settings = {"llm": writer(), "embed_model": HashEmbedding(), "chunk_size": 24}
         if given == "insert":
-            index = RaptorIndex([], **settings)
+            index = RaptorIndex([], **grouped(**settings))
             index.insert_nodes(nodes)
         elif given == "nodes":
-            index = RaptorIndex(nodes, **settings)
+            index = RaptorIndex(nodes, **grouped(**settings))
             assert nodes[0].obj is engine
         else:
-            index = RaptorIndex(nodes[1:], objects=nodes[:1], **settings)
+            index = RaptorIndex(nodes[1:], objects=nodes[:1], **grouped(**settings))
         assert index.statistics().nodes[0] > 5
-        retriever = index.as_retriever(levels=[0])
+        retriever = index.as_retriever(search=TreeSearchSettings(levels=[0]))
         for results in (retriever.retrieve("harbour"), await retriever.aretrieve("harbour")):
             assert sorted(result.text for result in results) == ["From the inner index.", "No."]
         assert len(llm.prompts) == 2
@@ -355,17 +389,19 @@ class TestNodes:
     def test_an_index_node_without_an_object_names_what_it_stands_for(self, tmp_path):
         text = "A book about the harbour of town 3. " * 20
         settings = {"llm": writer(), "embed_model": HashEmbedding(), "chunk_size": 24}
-        index = RaptorIndex([IndexNode(text=text, index_id="book", id_="b")], **settings)
+        index = RaptorIndex([IndexNode(text=text, index_id="book", id_="b")], **grouped(**settings))
         index.storage_context.persist(tmp_path)
         loaded = RaptorIndex.from_persist_dir(str(tmp_path), embed_model=HashEmbedding())
         for one in (index, loaded):
-            results = one.as_retriever(levels=[0], token_budget=None).retrieve("harbour")
+            results = one.as_retriever(
+                search=TreeSearchSettings(levels=[0]), token_budget=None
+            ).retrieve("harbour")
             assert len(results) == one.statistics().nodes[0] > 5
             assert {result.node.index_id for result in results} == {"book"}
-            summaries = one.as_retriever(levels=[1]).retrieve("harbour")
+            summaries = one.as_retriever(search=TreeSearchSettings(levels=[1])).retrieve("harbour")
             assert [type(result.node) for result in summaries] == [TextNode]
         inner = build(STORIES[:1]).as_retriever(similarity_top_k=2)
-        outer = loaded.as_retriever(levels=[0])
+        outer = loaded.as_retriever(search=TreeSearchSettings(levels=[0]))
         recursive = RecursiveRetriever("root", retriever_dict={"root": outer, "book": inner})
         found = recursive.retrieve("harbour")
         assert [result.node_id for result in found] == [
@@ -460,7 +496,7 @@ class TestFrameworks:
 
 def test_the_index_gives_its_retriever_all_of_its_settings(index: RaptorIndex) -> None:
     settings: dict[str, Any] = {"token_budget": 50, "similarity_top_k": 2, "levels": [1]}
-    one = index.as_retriever(**settings).retrieve(QUESTION)
-    other = RaptorRetriever(index=index, **settings).retrieve(QUESTION)
+    one = index.as_retriever(**grouped(**settings)).retrieve(QUESTION)
+    other = RaptorRetriever(index=index, **grouped(**settings)).retrieve(QUESTION)
     assert texts_of(one) == texts_of(other)
     assert [result.metadata["level"] for result in one] == [1, 1]

@@ -14,6 +14,7 @@ from llama_index.core.base.embeddings.base import BaseEmbedding
 
 from llama_index_longrag import LocalEmbedding, LongRAGIndex, MaxPRetriever, RaptorIndex
 from longrag.errors import EmbeddingError
+from longrag.indexing import TreeSettings
 from longrag.models.embedder import LsaEmbedder
 from tests.fakes.llama_index import tokenizer
 
@@ -86,7 +87,7 @@ INDEXES = {
         docs, embed_model=model, tokenizer=tokenizer
     ),
     "RaptorIndex": lambda docs, model: RaptorIndex.from_documents(
-        docs, embed_model=model, tokenizer=tokenizer, summarizer="extractive"
+        docs, embed_model=model, tree=TreeSettings(tokenizer=tokenizer), summarizer="extractive"
     ),
 }
 

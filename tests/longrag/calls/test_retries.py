@@ -9,12 +9,11 @@ import time
 import httpx
 import pytest
 
-from longrag.calls import Generate, RateLimit, Retry, ask
+from longrag.calls import CallSettings, Generate, RateLimit, Retry, ask
 from longrag.calls.flows import together
 from longrag.calls.request_driver import RequestDriver
 from longrag.calls.retries import (
     CallGuard,
-    check_retry,
     choose_rate_limit,
     choose_retry,
 )
@@ -252,6 +251,6 @@ class TestSettings:
         with pytest.raises(InvalidParameterError, match="has a rate limiter: omit rate_limit"):
             choose_rate_limit(RateLimit(requests_per_minute=1), own=object())
         with pytest.raises(InvalidParameterError, match="retry"):
-            check_retry("always", None)  # type: ignore[arg-type]
+            CallSettings(retry="always")  # type: ignore[arg-type]
         with pytest.raises(InvalidParameterError, match="rate_limit"):
-            check_retry(None, 60)  # type: ignore[arg-type]
+            CallSettings(rate_limit=60)  # type: ignore[arg-type]

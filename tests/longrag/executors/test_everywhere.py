@@ -18,7 +18,14 @@ from llama_index_longrag import RaptorIndex as LlamaRaptor
 from longrag.calls import run
 from longrag.errors import InvalidDocumentError, InvalidParameterError
 from longrag.index_file.reading import read_pages
-from longrag.indexing import ExtractiveSummarizer, KeyIndex, Layer, TreeBuilder, build_tree
+from longrag.indexing import (
+    ExtractiveSummarizer,
+    KeyIndex,
+    Layer,
+    TreeBuilder,
+    TreeSettings,
+    build_tree,
+)
 from longrag.indexing.tree.clustering import cluster_layer
 from longrag.indexing.tree.mixtures import FastClusterer
 from longrag.indices import CorpusIndex
@@ -36,6 +43,7 @@ from tests.fakes import HashEmbedder
 from tests.fakes.langchain import HashEmbeddings
 from tests.fakes.llama_index import HashEmbedding
 from tests.fakes.llama_index import tokenizer as words
+from tests.settings import grouped
 
 
 class Pieces:
@@ -143,8 +151,11 @@ def test_trees_are_built_alike(executor, many, scope):
         "summarizer": ExtractiveSummarizer(summary_tokens=30),
     }
     pages = [one for one in many[:60] if "town" in one.metadata]
-    alone = run(build_tree(pages, TreeBuilder(**settings)), answer)
-    spread = run(build_tree(pages, TreeBuilder(executor=executor, **settings)), answer)
+    alone = run(build_tree(pages, TreeBuilder(**grouped(**settings))), answer)
+    spread = run(
+        build_tree(pages, TreeBuilder(**grouped(tree=TreeSettings(executor=executor), **settings))),
+        answer,
+    )
     assert tree_rows(spread) == tree_rows(alone)
     assert len(alone.nodes) > 60
 
@@ -154,11 +165,15 @@ def test_a_journal_of_one_is_read_by_the_other(executor, many, tmp_path):
     settings |= {"scope": "document", "summarizer": ExtractiveSummarizer(summary_tokens=30)}
     with Journal(tmp_path / "journal", model="", embed_model="hash") as journal:
         first = run(
-            build_tree(many[:20], TreeBuilder(executor=executor, **settings)),
+            build_tree(
+                many[:20], TreeBuilder(**grouped(tree=TreeSettings(executor=executor), **settings))
+            ),
             answer,
             journal=journal,
         )
-        again = run(build_tree(many[:20], TreeBuilder(**settings)), refuse, journal=journal)
+        again = run(
+            build_tree(many[:20], TreeBuilder(**grouped(**settings))), refuse, journal=journal
+        )
     assert tree_rows(again) == tree_rows(first)
 
 

@@ -11,7 +11,7 @@ from longrag.calls import run
 from longrag.errors import InvalidParameterError
 from longrag.explorer import explore
 from longrag.explorer.page import is_page
-from longrag.indexing import ExtractiveSummarizer, TreeBuilder
+from longrag.indexing import ExtractiveSummarizer, TreeBuilder, TreeSettings
 from longrag.indices import CorpusIndex
 from longrag.indices.tree import TreeIndex
 from longrag.models import LsaEmbedder
@@ -34,7 +34,9 @@ def corpus(texts, **settings):
 
     units = CorpusIndex()
     run(units.change(upsert=documents), answer)
-    tree = TreeIndex(TreeBuilder(summarizer=ExtractiveSummarizer(), chunk_size=20))
+    tree = TreeIndex(
+        TreeBuilder(summarizer=ExtractiveSummarizer(), tree=TreeSettings(chunk_size=20))
+    )
     run(tree.change(upsert=documents), answer)
     return run(explore(units=units, tree=tree, **settings), answer), units, tree
 

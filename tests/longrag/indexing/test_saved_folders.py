@@ -11,7 +11,7 @@ import pytest
 
 from longrag.calls import run
 from longrag.errors import StaleIndexError
-from longrag.indexing import KeyIndex, MediaItem
+from longrag.indexing import KeyIndex, MediaItem, TreeSettings
 from longrag.indexing.tree.settings import TreeBuilder
 from longrag.indexing.tree.summaries import ExtractiveSummarizer
 from longrag.indices.corpus import CorpusIndex
@@ -21,7 +21,7 @@ from longrag.types import Document, Key
 from tests.fakes import HashEmbedder
 from tests.images import COLOURS, ColourEmbedder, flag
 
-BUILDER = TreeBuilder(summarizer=ExtractiveSummarizer(), chunk_size=12)
+BUILDER = TreeBuilder(summarizer=ExtractiveSummarizer(), tree=TreeSettings(chunk_size=12))
 
 
 @dataclass

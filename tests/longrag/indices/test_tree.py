@@ -14,6 +14,7 @@ from longrag.errors import (
     InvalidParameterError,
     SummaryError,
 )
+from longrag.indexing import TreeSettings
 from longrag.indexing.tree.assembly import version
 from longrag.indexing.tree.partitions import ContiguousClusterer
 from longrag.indexing.tree.settings import TreeBuilder
@@ -23,10 +24,11 @@ from longrag.journal import Journal
 from longrag.types import Document, TreeNode
 from tests.fakes import PATIENCE, hash_vector
 from tests.longrag.indexing.tree.test_tree_builder import CORPUS, Model, built, same
+from tests.settings import grouped
 
 
 def index_of(documents=CORPUS, model=None, **settings) -> TreeIndex:
-    index = TreeIndex(TreeBuilder(**settings))
+    index = TreeIndex(TreeBuilder(**grouped(**settings)))
     run(index.change(upsert=documents), model or Model())
     return index
 
@@ -121,17 +123,24 @@ def test_a_tree_is_not_restored_over_leaves_that_stand_elsewhere():
 
 
 def test_unchanged_documents_are_not_cut_again():
-    cut = []
+    counted: list[str] = []
 
-    def split(text):
-        cut.append(text)
-        return [(0, len(text))]
+    def tokenize(text):
+        counted.append(text)
+        return text.split()
 
-    index = TreeIndex(TreeBuilder(split_sentences=split))
+    index = TreeIndex(TreeBuilder(tree=TreeSettings(tokenizer=tokenize)))
     run(index.change(upsert=CORPUS), Model())
-    cut.clear()
+    assert CORPUS[0].text.split()[0] in " ".join(counted)
+    counted.clear()
     run(index.change(upsert=[replace(CORPUS[3], text="New text. " * 3)]), Model())
-    assert cut == ["New text. " * 3]
+    # Of texts cut, those of the one document; the rest are new summaries.
+    summaries = {node.text for node in index.tree.nodes.values() if node.level}
+    assert {text for text in counted if text not in summaries} <= {
+        "New text.",
+        "New text. New text.",
+        "New text. New text. New text.",
+    }
 
 
 def test_changes_beside_each_other_all_stand_and_pay_for_no_summary_twice():
@@ -181,7 +190,7 @@ def test_a_saved_index_is_loaded_equal_and_goes_on(tmp_path, scope):
     loaded = TreeIndex.load(tmp_path / "index")
     assert same(loaded.tree, index.tree)
     assert loaded.documents == index.documents
-    assert loaded.builder.scope == scope
+    assert loaded.builder.tree.scope == scope
     model = Model()
     run(loaded.change(delete=["doc-003"]), model)
     run(index.change(delete=["doc-003"]), Model())
@@ -197,7 +206,7 @@ def test_other_settings_or_callables_are_refused_on_loading(tmp_path):
     index_of(chunk_size=50).save(tmp_path / "index")
     with pytest.raises(InvalidParameterError, match="chunk_size"):
         TreeIndex.load(tmp_path / "index", builder=TreeBuilder())
-    other = TreeBuilder(chunk_size=50, count_tokens=len)
+    other = TreeBuilder(tree=TreeSettings(chunk_size=50, tokenizer=len))
     with pytest.raises(IndexFormatError, match="other leaves"):
         TreeIndex.load(tmp_path / "index", builder=other)
 
@@ -215,7 +224,7 @@ def test_a_damaged_index_is_refused(tmp_path):
 
 
 def test_a_journal_keeps_nothing_of_a_deleted_or_replaced_text(tmp_path):
-    index = TreeIndex(TreeBuilder(scope="document"))
+    index = TreeIndex(TreeBuilder(tree=TreeSettings(scope="document")))
     secret = Document("secret", " ".join(f"The xyzzy{n} key is plugh{n}." for n in range(80)))
 
     def cite(request):

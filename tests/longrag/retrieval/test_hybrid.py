@@ -10,7 +10,7 @@ import pytest
 from longrag.calls import Embed, Search, arun, run
 from longrag.calls.requests import ListChunks
 from longrag.errors import EmbeddingError, InvalidParameterError, StoreError
-from longrag.indexing import KeywordIndex, TreeBuilder, build_tree
+from longrag.indexing import KeywordIndex, TreeBuilder, TreeSettings, build_tree
 from longrag.ingestion import embedding_text
 from longrag.ingestion.units import build_units, chunk_unit
 from longrag.retrieval import UnitIndex, collapsed, embed_units, fuse, hybrid, retrieve
@@ -188,7 +188,7 @@ def test_any_store_and_any_tree_may_lie_beneath():
     assert [hit.found.unit.id for hit in found] == ["oak", "swan"]
 
     embed = HashEmbedder()
-    builder = TreeBuilder(clusterer="contiguous", chunk_size=32)
+    builder = TreeBuilder(clusterer="contiguous", tree=TreeSettings(chunk_size=32))
     documents = [Document(i, text) for i, text in TEXTS.items()]
 
     def answer(request):

@@ -9,6 +9,7 @@ import pytest
 from longrag.errors import EmbeddingError, InvalidParameterError, MissingExtraError
 from longrag.indexing.tree.tree import Tree
 from longrag.models.tokens import count_tokens
+from longrag.retrieval import TreeSearchSettings
 from longrag.retrieval.tree_search import (
     TreeScorer,
     collapsed,
@@ -17,6 +18,7 @@ from longrag.retrieval.tree_search import (
     traverse,
 )
 from longrag.types import TreeNode
+from tests.settings import grouped
 
 # Two roots over clusters that overlap: c has two parents, so has s2, and e was promoted past
 # level 1.
@@ -198,7 +200,9 @@ class TestCollapsed:
     def test_cuts_it_at_the_end_of_a_sentence(self):
         texts = {"a": "Red fox. Blue hen.", "s": "A pike. Two roaches."}
         tree = make_tree({"a": 0, "b": 0, "s": 1}, {"s": ("a", "b")}, texts=texts)
-        found = collapsed(tree, [3, 1, 2], token_budget=10, redundancy=None)
+        found = collapsed(
+            tree, [3, 1, 2], token_budget=10, search=TreeSearchSettings(redundancy=None)
+        )
         assert [one.node.text for one in found] == ["Red fox. Blue hen.", "A pike."]
         assert [one.complete for one in found] == [True, False]
         assert found[1].leaves == tree.leaves("s")
@@ -231,11 +235,20 @@ class TestCollapsed:
 
     def test_searches_only_the_levels_asked_for(self, overlapping):
         scores = scored(a=0.9, s1=0.5, s2=0.6, r1=0.7, e=0.8)
-        assert ids(collapsed(overlapping, scores, levels=[1])) == ["s2", "s1"]
+        assert ids(collapsed(overlapping, scores, search=TreeSearchSettings(levels=[1]))) == [
+            "s2",
+            "s1",
+        ]
         start, layers = 2, 2
-        two = collapsed(overlapping, scores, levels=range(start - layers + 1, start + 1))
+        two = collapsed(
+            overlapping,
+            scores,
+            search=TreeSearchSettings(levels=range(start - layers + 1, start + 1)),
+        )
         assert ids(two) == ["r1", "s2", "s1", "r2"]
-        assert ids(collapsed(overlapping, scores, levels={0}, top_k=2)) == ["a", "e"]
+        assert ids(
+            collapsed(overlapping, scores, search=TreeSearchSettings(levels={0}), top_k=2)
+        ) == ["a", "e"]
 
     def test_takes_at_most_top_k_nodes(self, overlapping):
         assert ids(collapsed(overlapping, scored(d=1, s1=2), top_k=2)) == ["s1", "d"]
@@ -243,7 +256,10 @@ class TestCollapsed:
 
     def test_of_an_empty_tree_is_empty(self):
         assert collapsed(EMPTY, []) == []
-        assert collapsed(EMPTY, np.empty(0), levels=[3], token_budget=None) == []
+        assert (
+            collapsed(EMPTY, np.empty(0), search=TreeSearchSettings(levels=[3]), token_budget=None)
+            == []
+        )
 
     def test_of_a_single_leaf_is_the_leaf_and_its_own_leaf(self):
         (found,) = collapsed(LONE_LEAF, [0.25])
@@ -271,7 +287,7 @@ class TestCollapsed:
     )
     def test_refuses_a_setting_out_of_range(self, overlapping, setting, value):
         with pytest.raises(InvalidParameterError, match=f"^{setting}"):
-            collapsed(overlapping, scored(), **{setting: value})
+            collapsed(overlapping, scored(), **grouped(**{setting: value}))
 
     @pytest.mark.parametrize("search", [collapsed, traverse])
     @pytest.mark.parametrize(
@@ -298,17 +314,19 @@ class TestRedundancy:
     def test_puts_off_a_summary_whose_words_were_read_in_its_leaves(self):
         tree = one_summary(a="red fox", b="blue hen", c="pike", d="roach", s="red fox, blue wren")
         best_leaf_first = [5, 2, 3, 1, 4]
-        plain = collapsed(tree, best_leaf_first, top_k=2, redundancy=None)
+        plain = collapsed(
+            tree, best_leaf_first, top_k=2, search=TreeSearchSettings(redundancy=None)
+        )
         assert ids(plain) == ["a", "s"]
         # Two of the summary's four words have been read.
-        found = collapsed(tree, best_leaf_first, top_k=2, redundancy=0.4)
+        found = collapsed(tree, best_leaf_first, top_k=2, search=TreeSearchSettings(redundancy=0.4))
         assert ids(found) == ["a", "c"]
-        found = collapsed(tree, best_leaf_first, top_k=2, redundancy=0.5)
+        found = collapsed(tree, best_leaf_first, top_k=2, search=TreeSearchSettings(redundancy=0.5))
         assert ids(found) == ["a", "s"]
 
     def test_puts_off_a_leaf_that_the_summary_has_quoted(self):
         tree = one_summary(a="red fox", b="blue hen", c="pike", d="roach", s="red fox, blue wren")
-        found = collapsed(tree, [4, 3, 2, 1, 5], top_k=2, redundancy=0.5)
+        found = collapsed(tree, [4, 3, 2, 1, 5], top_k=2, search=TreeSearchSettings(redundancy=0.5))
         assert ids(found) == ["s", "b"]
 
     @pytest.mark.parametrize(
@@ -322,41 +340,72 @@ class TestRedundancy:
     def test_compares_with_all_that_was_read_of_the_same_leaves(self):
         tree = one_summary(a="red fox", b="blue hen", c="pike", d="roach", s="fox and hen")
         order = [5, 4, 2, 1, 3]
-        assert ids(collapsed(tree, order, top_k=3, redundancy=0.5)) == ["a", "b", "c"]
-        assert ids(collapsed(tree, order, top_k=3, redundancy=1)) == ["a", "b", "s"]
+        assert ids(collapsed(tree, order, top_k=3, search=TreeSearchSettings(redundancy=0.5))) == [
+            "a",
+            "b",
+            "c",
+        ]
+        assert ids(collapsed(tree, order, top_k=3, search=TreeSearchSettings(redundancy=1))) == [
+            "a",
+            "b",
+            "s",
+        ]
 
     def test_takes_what_was_put_off_last(self):
         tree = one_summary(a="red fox", b="red fox", c="red fox", d="roach", s="red fox")
-        found = collapsed(tree, [5, 3, 2, 1, 4], redundancy=0)
+        found = collapsed(tree, [5, 3, 2, 1, 4], search=TreeSearchSettings(redundancy=0))
         assert ids(found) == ["a", "b", "c", "d", "s"]
 
     def test_compares_nodes_without_a_common_leaf_only_when_asked_to(self):
         tree = one_summary(a="red fox", b="red fox", c="red fox", d="red fox", s="roach")
-        found = collapsed(tree, [5, 4, 3, 2, 1], redundancy=0)
+        found = collapsed(tree, [5, 4, 3, 2, 1], search=TreeSearchSettings(redundancy=0))
         assert ids(found) == ["a", "b", "c", "d", "s"]
-        found = collapsed(tree, [5, 4, 3, 2, 1], redundancy=0, compare="all")
+        found = collapsed(
+            tree, [5, 4, 3, 2, 1], search=TreeSearchSettings(redundancy=0, compare="all")
+        )
         assert ids(found) == ["a", "s", "b", "c", "d"]
 
     def test_compares_with_all_nodes_that_were_read_together(self):
         tree = one_summary(a="red fox", b="blue hen", c="fox, hen", d="roach", s="pike")
         order = [5, 4, 3, 2, 1]
-        assert ids(collapsed(tree, order, top_k=3, compare="all")) == ["a", "b", "d"]
-        assert ids(collapsed(tree, order, top_k=3, redundancy=None, compare="all")) == list("abc")
+        assert ids(collapsed(tree, order, top_k=3, search=TreeSearchSettings(compare="all"))) == [
+            "a",
+            "b",
+            "d",
+        ]
+        assert ids(
+            collapsed(
+                tree, order, top_k=3, search=TreeSearchSettings(redundancy=None, compare="all")
+            )
+        ) == list("abc")
 
     def test_compares_clusters_that_overlap(self):
         tree = make_tree(LEVELS, EDGES, texts={"s1": "red fox", "s2": "red foxes", "d": "pike"})
         scores = scored(s1=9, s2=8, d=7)
-        assert ids(collapsed(tree, scores, top_k=2, redundancy=0.5)) == ["s1", "d"]
-        assert ids(collapsed(tree, scores, top_k=2, redundancy=None)) == ["s1", "s2"]
+        assert ids(collapsed(tree, scores, top_k=2, search=TreeSearchSettings(redundancy=0.5))) == [
+            "s1",
+            "d",
+        ]
+        assert ids(
+            collapsed(tree, scores, top_k=2, search=TreeSearchSettings(redundancy=None))
+        ) == ["s1", "s2"]
 
     @pytest.mark.parametrize("text", ["", "...", "the of and"])
     def test_takes_nodes_without_words_in_their_order(self, text):
         tree = one_summary(a=text, b=text, c=text, d=text, s=text)
-        assert ids(collapsed(tree, [1, 2, 3, 4, 5], redundancy=0)) == ["s", "d", "c", "b", "a"]
+        assert ids(collapsed(tree, [1, 2, 3, 4, 5], search=TreeSearchSettings(redundancy=0))) == [
+            "s",
+            "d",
+            "c",
+            "b",
+            "a",
+        ]
 
     def test_reads_chinese(self):
         tree = one_summary(a="茶馆里的老板", b="国事", c="河", d="山", s="茶馆老板")
-        assert ids(collapsed(tree, [5, 1, 2, 3, 4], top_k=2, redundancy=0.5)) == ["a", "d"]
+        assert ids(
+            collapsed(tree, [5, 1, 2, 3, 4], top_k=2, search=TreeSearchSettings(redundancy=0.5))
+        ) == ["a", "d"]
 
 
 class TestTraverse:
@@ -365,7 +414,9 @@ class TestTraverse:
         # s1 and its leaf a score highest, but r1 is not taken; e ends its branch.
         assert ids(traverse(overlapping, scores, top_k=1)) == ["r2", "e"]
         assert ids(traverse(overlapping, scores, top_k=2)) == ["r2", "r1", "s1", "e", "a", "c"]
-        assert ids(traverse(overlapping, scores, top_k=1, start_level=1)) == ["s1", "a"]
+        assert ids(
+            traverse(overlapping, scores, top_k=1, search=TreeSearchSettings(start_level=1))
+        ) == ["s1", "a"]
 
     def test_takes_a_node_with_several_parents_once(self, overlapping):
         found = ids(traverse(overlapping, scored(), top_k=9))
@@ -373,13 +424,29 @@ class TestTraverse:
 
     def test_searches_at_most_depth_layers(self, overlapping):
         whole = ids(traverse(overlapping, scored(), top_k=9))
-        assert ids(traverse(overlapping, scored(), top_k=9, depth=1)) == whole[:2]
-        assert ids(traverse(overlapping, scored(), top_k=9, depth=2)) == whole[:5]
-        assert ids(traverse(overlapping, scored(), top_k=9, depth=99)) == whole
+        assert (
+            ids(traverse(overlapping, scored(), top_k=9, search=TreeSearchSettings(depth=1)))
+            == whole[:2]
+        )
+        assert (
+            ids(traverse(overlapping, scored(), top_k=9, search=TreeSearchSettings(depth=2)))
+            == whole[:5]
+        )
+        assert (
+            ids(traverse(overlapping, scored(), top_k=9, search=TreeSearchSettings(depth=99)))
+            == whole
+        )
 
     def test_begins_at_a_level_with_all_that_has_no_parent_up_to_it(self, overlapping):
         def first(level):
-            return ids(traverse(overlapping, scored(), top_k=9, start_level=level, depth=1))
+            return ids(
+                traverse(
+                    overlapping,
+                    scored(),
+                    top_k=9,
+                    search=TreeSearchSettings(start_level=level, depth=1),
+                )
+            )
 
         assert first(0) == ["a", "b", "c", "d", "e"]
         assert first(1) == ["e", "s1", "s2"]
@@ -407,7 +474,7 @@ class TestTraverse:
 
     def test_of_an_empty_tree_is_empty(self):
         assert traverse(EMPTY, []) == []
-        assert traverse(EMPTY, [], start_level=2) == []
+        assert traverse(EMPTY, [], search=TreeSearchSettings(start_level=2)) == []
 
     def test_of_a_single_leaf_is_the_leaf(self):
         (found,) = traverse(LONE_LEAF, [0.25])
@@ -429,4 +496,4 @@ class TestTraverse:
     )
     def test_refuses_a_setting_out_of_range(self, overlapping, setting, value):
         with pytest.raises(InvalidParameterError, match=f"^{setting}"):
-            traverse(overlapping, scored(), **{setting: value})
+            traverse(overlapping, scored(), **grouped(**{setting: value}))

@@ -18,6 +18,7 @@ from longrag.errors import (
     JournalError,
     SummaryError,
 )
+from longrag.indexing import TreeSettings
 from longrag.indexing.tree.bounds import check_summary
 from longrag.indexing.tree.builder import build_tree
 from longrag.indexing.tree.estimates import estimate_tree
@@ -26,6 +27,7 @@ from longrag.indexing.tree.summaries import ExtractiveSummarizer, LlmSummarizer
 from longrag.journal import Journal
 from longrag.types import Document
 from tests.fakes import PATIENCE, hash_vector
+from tests.settings import grouped
 
 TOPICS = ["harbour", "orchard", "railway", "glacier", "library", "foundry", "observatory"]
 
@@ -71,7 +73,7 @@ def summary_of(prompt: str) -> str:
 
 def built(documents=CORPUS, model=None, before=None, journal=None, in_flight=1, **settings):
     afresh = settings.pop("afresh", False)
-    flow = build_tree(documents, TreeBuilder(**settings), before=before, afresh=afresh)
+    flow = build_tree(documents, TreeBuilder(**grouped(**settings)), before=before, afresh=afresh)
     return run(flow, model or Model(), max_in_flight=in_flight, journal=journal)
 
 
@@ -183,19 +185,21 @@ class TestWhatATreeHolds:
     )
     def test_settings_out_of_range_are_refused(self, setting):
         with pytest.raises(InvalidParameterError, match=next(iter(setting))):
-            TreeBuilder(**setting)
+            TreeBuilder(**grouped(**setting))
 
     @pytest.mark.parametrize(
         "count", [lambda text: len(text) / 4, lambda text: -1, lambda text: "7"]
     )
     @pytest.mark.parametrize("chunk_size", [100, None])
     def test_a_counter_that_gives_no_count_is_refused(self, count, chunk_size):
-        with pytest.raises(InvalidParameterError, match=r"count_tokens.*integers"):
-            built(count_tokens=count, chunk_size=chunk_size)
+        with pytest.raises(
+            InvalidParameterError, match=r"tokenizer returned must be a list of tokens"
+        ):
+            built(tokenizer=count, chunk_size=chunk_size)
 
     def test_a_counter_may_give_numbers_of_numpy(self):
-        tree = built(CORPUS[:3], count_tokens=lambda text: np.int64(len(text.split())))
-        assert same(tree, built(CORPUS[:3], count_tokens=lambda text: len(text.split())))
+        tree = built(CORPUS[:3], tokenizer=lambda text: np.int64(len(text.split())))
+        assert same(tree, built(CORPUS[:3], tokenizer=lambda text: len(text.split())))
         assert {type(node.tokens) for node in tree.nodes.values()} == {int}
 
     def test_two_documents_with_one_id_are_refused(self):
@@ -485,7 +489,7 @@ class TestFailure:
                 return " ".join(re.findall(r"xyzzy\d{4}q", request.prompt))
             return np.stack([hash_vector(text, 8) for text in request.texts])
 
-        builder = TreeBuilder(clusterer="contiguous", max_cluster_tokens=10**6)
+        builder = TreeBuilder(clusterer="contiguous", tree=TreeSettings(max_cluster_tokens=10**6))
         with Journal(tmp_path / "j") as journal:
             tree = run(build_tree(corpus, builder), answer, journal=journal)
             assert tree.depth == 4
@@ -554,7 +558,7 @@ class TestEstimate:
 
     def test_the_count_is_exact_for_windows_of_neighbours(self):
         corpus = [story(number) for number in range(60)]
-        builder = TreeBuilder(clusterer="contiguous", max_cluster_tokens=10**6)
+        builder = TreeBuilder(clusterer="contiguous", tree=TreeSettings(max_cluster_tokens=10**6))
         model = Model()
         built(corpus, model, clusterer="contiguous", max_cluster_tokens=10**6)
         assert estimate_tree(corpus, builder).llm_calls == len(model.prompts)

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 from longrag.calls import run
+from longrag.indexing import TreeSettings
 from longrag.indexing.tree.builder import build_tree
 from longrag.indexing.tree.changes import History, OldGroups, regroup
 from longrag.indexing.tree.clusterer import Layer
@@ -105,7 +106,7 @@ def test_a_group_over_the_budget_is_cut(max_tokens):
 
 def test_history_follows_groups_through_the_summaries_they_became():
     corpus = [Document(f"d{n}", f"Text {n}.") for n in range(49)]
-    builder = TreeBuilder(clusterer="contiguous", max_cluster_tokens=10**6)
+    builder = TreeBuilder(clusterer="contiguous", tree=TreeSettings(max_cluster_tokens=10**6))
     before = run(build_tree(corpus, builder), Model())
     leaves = [node for node in before.nodes.values() if not node.level]
     history = History(before)

@@ -20,7 +20,7 @@ from pathlib import Path
 import numpy as np
 from longrag.calls import Embed, run
 from longrag.indexing.tree.builder import build_tree
-from longrag.indexing.tree.settings import TreeBuilder
+from longrag.indexing.tree.settings import TreeBuilder, TreeSettings
 from longrag.journal import Journal
 from longrag.types import Document
 from tests.fakes import hash_vector
@@ -43,7 +43,7 @@ def answer(request):
     return f"A summary of {digest[:16]} and {digest[16:32]}."
 
 def build(journal=None):
-    builder = TreeBuilder(clusterer=clusterer, chunk_size=40)
+    builder = TreeBuilder(clusterer=clusterer, tree=TreeSettings(chunk_size=40))
     return run(build_tree(corpus, builder), answer, max_in_flight=4, journal=journal)
 
 def name(tree):

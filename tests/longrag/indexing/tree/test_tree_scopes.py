@@ -8,6 +8,7 @@ import pytest
 
 from longrag.calls import run
 from longrag.errors import InvalidDocumentError
+from longrag.indexing import TreeSettings
 from longrag.indexing.tree.settings import TreeBuilder
 from longrag.indices.tree import TreeIndex
 from tests.longrag.indexing.tree.test_tree_builder import CORPUS, Model, built, same
@@ -75,7 +76,7 @@ def test_a_document_that_belongs_to_no_tree_is_refused_by_name_before_anything_i
 
 
 def test_a_refused_document_leaves_the_trees_as_they_were():
-    index = TreeIndex(TreeBuilder(scope="tenant"))
+    index = TreeIndex(TreeBuilder(tree=TreeSettings(scope="tenant")))
     run(index.change(upsert=DOCUMENTS), Model())
     before = index.snapshot()
     moved = [replace(DOCUMENTS[0], metadata={"tenant": "blue"}), replace(DOCUMENTS[1], metadata={})]
