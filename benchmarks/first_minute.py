@@ -104,6 +104,9 @@ def main() -> None:
             held = write_pages(folder / embedder, asked.chunks, embedder)
             command = [*LONGRAG, "ask", QUESTION, "--file", f"{embedder}.db"]
             row(f"`longrag ask` by {embedder} over {held}", command, folder)
+            for words in folder.glob(f"{embedder}.db.cache/*-words"):
+                shutil.rmtree(words)
+            row("the same, where no words were kept beside the file", command, folder, runs=1)
 
 
 if __name__ == "__main__":
