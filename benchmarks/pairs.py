@@ -27,7 +27,8 @@ for variable in ("OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "OMP_NUM_THREADS"):
 import numpy as np  # noqa: E402
 from public_data import add_data_option  # noqa: E402
 
-from longrag.evaluation.datasets import Dataset, read_prepared  # noqa: E402
+from longrag.evaluation.datasets import Dataset  # noqa: E402
+from longrag.evaluation.datasets.files import read_prepared  # noqa: E402
 from longrag.evaluation.metrics import PairRecall  # noqa: E402
 from longrag.ingestion import chunk_spans  # noqa: E402
 from longrag.models import LsaEmbedder, count_tokens  # noqa: E402

@@ -11,9 +11,11 @@ from longrag.calls import Embed, Generate, Request
 from longrag.calls import run as run_flow
 from longrag.cli.model_settings import ModelSettings, serve
 from longrag.errors import InvalidParameterError
-from longrag.evaluation.datasets import Dataset, read_beir, read_folder, read_prepared, read_release
-from longrag.evaluation.datasets.files import read_questions
+from longrag.evaluation.datasets import Dataset
+from longrag.evaluation.datasets.beir import read_beir
+from longrag.evaluation.datasets.files import read_folder, read_prepared, read_questions
 from longrag.evaluation.datasets.made import make_questions, write_questions
+from longrag.evaluation.datasets.releases import read_release
 from longrag.evaluation.harness import Pipeline, PipelineSettings, with_controls
 from longrag.evaluation.harness.choosing import MARGIN
 from longrag.evaluation.harness.evaluating import check_extras, possible_pipelines

@@ -8,7 +8,6 @@ produced; nothing in the core imports this package.
 from longrag.evaluation import metrics
 from longrag.evaluation.attributed import auto_ais, cross_encoder, lexical_stand_in
 from longrag.evaluation.tuning_data import (
-    TuningExample,
     TuningQuestion,
     split_questions,
     tuning_examples,
@@ -16,7 +15,6 @@ from longrag.evaluation.tuning_data import (
 )
 
 __all__ = [
-    "TuningExample",
     "TuningQuestion",
     "auto_ais",
     "cross_encoder",

@@ -1,7 +1,6 @@
 from .embedder import Embedder as Embedder
 from .embedder import LsaEmbedder as LsaEmbedder
 from .language_model import LanguageModel as LanguageModel
-from .language_model import Next as Next
 from .llama_cpp_model import LlamaCppLanguageModel as LlamaCppLanguageModel
 from .minilm.embedder import MiniLmEmbedder as MiniLmEmbedder
 from .rerankers.cross_encoder import CrossEncoderScorer as CrossEncoderScorer

@@ -1,7 +1,5 @@
 from .modules import Hybrid as Hybrid
-from .modules import Refine as Refine
 from .modules import compressing as compressing
-from .modules import refined_outside as refined_outside
 from .modules import reranking as reranking
 from .modules import search_by_text as search_by_text
 from .modules import search_each as search_each

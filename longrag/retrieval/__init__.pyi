@@ -1,15 +1,9 @@
 from .approximate import ApproximateSearch as ApproximateSearch
 from .fusion import fuse as fuse
 from .fusion import fuse_reciprocal_rank as fuse_reciprocal_rank
-from .fusion import fuse_weighted as fuse_weighted
 from .hybrid import hybrid as hybrid
 from .maxp import MaxPIndex as MaxPIndex
-from .multimodal import EmbedMedia as EmbedMedia
-from .multimodal import GenerateMedia as GenerateMedia
 from .multimodal import MediaIndex as MediaIndex
-from .multimodal import add_media as add_media
-from .multimodal import nearest_media as nearest_media
-from .multimodal import retrieve_or_generate as retrieve_or_generate
 from .order import PassageOrder as PassageOrder
 from .queries import QueryTexts as QueryTexts
 from .queries import decompose as decompose
@@ -19,7 +13,6 @@ from .query_classifier import Gate as Gate
 from .query_classifier import QueryClassifier as QueryClassifier
 from .query_gates import EmbeddingQueryClassifier as EmbeddingQueryClassifier
 from .query_gates import PromptedQueryClassifier as PromptedQueryClassifier
-from .query_gates import classify_query as classify_query
 from .reading import read_units as read_units
 from .tree_search import TreeScorer as TreeScorer
 from .tree_search import collapsed as collapsed

@@ -1,5 +1,3 @@
 from .excerpts import extract_excerpts as extract_excerpts
 from .extractive import answer_prompt as answer_prompt
-from .two_turn import ReaderDocument as ReaderDocument
-from .two_turn import fit_context as fit_context
 from .two_turn import read as read

@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 
 from longrag.errors import InvalidParameterError
-from longrag.models import Next
+from longrag.models.language_model import Next
 
 NONE = np.zeros(0, np.int64)
 

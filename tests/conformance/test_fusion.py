@@ -26,7 +26,8 @@ from longrag.calls import run
 from longrag.errors import InvalidParameterError
 from longrag.indexing.keywords import KeywordIndex
 from longrag.recipes import Hybrid, Passage, Recipe
-from longrag.retrieval import fuse_reciprocal_rank, fuse_weighted, hybrid
+from longrag.retrieval import fuse_reciprocal_rank, hybrid
+from longrag.retrieval.fusion import fuse_weighted
 from longrag.retrieval.units import Hit
 from longrag.types import Chunk
 from tests.fakes import hash_vector

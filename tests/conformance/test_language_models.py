@@ -7,7 +7,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from longrag.models import Next, TransformersLanguageModel
+from longrag.models import TransformersLanguageModel
+from longrag.models.language_model import Next
 from longrag.models.transformers.cache import NoCache, RowCache, TreeCache
 from tests.conformance.language_models import LanguageModelSuite, by_id
 from tests.tiny_models import byte_tokenizer, tiny

@@ -10,16 +10,11 @@ import pytest
 
 from longrag.calls import Generate, run
 from longrag.errors import EmbeddingError, InvalidDocumentError, InvalidParameterError
-from longrag.evaluation.datasets import (
-    Dataset,
-    Question,
-    read_beir,
-    read_folder,
-    read_prepared,
-    read_release,
-)
-from longrag.evaluation.datasets.files import read_questions
+from longrag.evaluation.datasets import Dataset, Question
+from longrag.evaluation.datasets.beir import read_beir
+from longrag.evaluation.datasets.files import read_folder, read_prepared, read_questions
 from longrag.evaluation.datasets.made import make_questions, write_questions
+from longrag.evaluation.datasets.releases import read_release
 from longrag.evaluation.harness import Pipeline, evaluate
 from longrag.types import Document
 

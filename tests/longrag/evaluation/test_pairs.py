@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from longrag.errors import InvalidParameterError
-from longrag.evaluation.datasets import read_prepared
+from longrag.evaluation.datasets.files import read_prepared
 from longrag.evaluation.harness import Pipeline, evaluate
 from longrag.evaluation.harness.corpora import Corpus
 from longrag.evaluation.harness.metering import Models

@@ -6,7 +6,8 @@ import pytest
 from longrag.decoding import RichesDecoder
 from longrag.errors import InvalidParameterError
 from longrag.indexing import KeyIndex
-from longrag.models import LlamaCppLanguageModel, Next, TransformersLanguageModel
+from longrag.models import LlamaCppLanguageModel, TransformersLanguageModel
+from longrag.models.language_model import Next
 from longrag.models.llama_cpp_model import LlamaCppTokenizer
 from longrag.models.tokenizer import check_splices
 from tests.conformance.language_models import LanguageModelSuite

@@ -12,7 +12,8 @@ from longrag.errors import (
     MissingExtraError,
     TokenizerError,
 )
-from longrag.models import LlamaCppLanguageModel, Next
+from longrag.models import LlamaCppLanguageModel
+from longrag.models.language_model import Next
 from longrag.models.llama_cpp_model import LlamaCppTokenizer
 from tests import llama_cpp_stand_in as stand_in
 from tests.conformance.language_models import LanguageModelSuite

@@ -8,12 +8,13 @@ import pytest
 from longrag.calls import Embed, Generate, Search, arun, ask, run
 from longrag.errors import InvalidParameterError, StoreError
 from longrag.models.tokens import count_tokens
-from longrag.recipes import Recipe, best_performance, compressing, refined_outside, search_each
+from longrag.recipes import Recipe, best_performance, compressing, search_each
+from longrag.recipes.modules import refined_outside
 from longrag.recipes.trace import MODULES
 from longrag.recipes.workflow import FALLBACKS
 from longrag.refinement import compress_abstractive
-from longrag.retrieval import classify_query, decompose, hyde, rewrite
-from longrag.retrieval.query_gates import judge_query
+from longrag.retrieval import decompose, hyde, rewrite
+from longrag.retrieval.query_gates import classify_query, judge_query
 from tests.longrag.recipes.world import QUERY, TEXTS, World, keyword_hybrid
 
 

@@ -8,17 +8,11 @@ import pytest
 from longrag.calls import Fetch, Generate, Search, run
 from longrag.errors import RerankError, StoreError
 from longrag.indexing.keywords import KeywordIndex
-from longrag.recipes import (
-    Hybrid,
-    Recipe,
-    Refine,
-    refined_outside,
-    reranking,
-    search_by_text,
-    search_each,
-)
+from longrag.recipes import Hybrid, Recipe, reranking, search_by_text, search_each
+from longrag.recipes.modules import Refine, refined_outside
 from longrag.recipes.trace import MODULES
-from longrag.retrieval import classify_query, decompose, fuse, hyde, rewrite
+from longrag.retrieval import decompose, fuse, hyde, rewrite
+from longrag.retrieval.query_gates import classify_query
 from longrag.synthesis.fields import read_fields
 from longrag.synthesis.two_turn import EMPTY_ANSWER
 from longrag.types import LongUnit

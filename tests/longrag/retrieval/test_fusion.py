@@ -9,7 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from longrag.errors import InvalidParameterError
-from longrag.retrieval import fuse, fuse_reciprocal_rank, fuse_weighted
+from longrag.retrieval import fuse, fuse_reciprocal_rank
+from longrag.retrieval.fusion import fuse_weighted
 
 ids = st.text(alphabet="ab水坝\ud800", min_size=1, max_size=3)
 steps = st.dictionaries(ids, st.integers(0, 5).map(float), max_size=8)

@@ -18,9 +18,8 @@ from longrag.retrieval import (
     Gate,
     PromptedQueryClassifier,
     QueryClassifier,
-    classify_query,
 )
-from longrag.retrieval.query_gates import parse_verdict
+from longrag.retrieval.query_gates import classify_query, parse_verdict
 from tests.fakes import HashEmbedder
 
 QUERIES = [f"{verb} {noun}" for noun in ("bridge", "river", "mill", "opera", "韩国") for verb in

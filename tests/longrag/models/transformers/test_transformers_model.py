@@ -9,7 +9,8 @@ import numpy as np
 import pytest
 
 from longrag.errors import GenerationError, InvalidParameterError, MissingExtraError, TokenizerError
-from longrag.models import Next, TransformersLanguageModel, TransformersTokenizer
+from longrag.models import TransformersLanguageModel, TransformersTokenizer
+from longrag.models.language_model import Next
 from longrag.models.tokenizer import check_splices
 from longrag.models.transformers.cache import CHUNK, NoCache, RowCache, TreeCache
 from tests.tiny_models import byte_tokenizer, tiny, tiny_llama

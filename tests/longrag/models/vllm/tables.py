@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from longrag.models import Next
+from longrag.models.language_model import Next
 from tests.tiny_models import CharacterTokenizer, TableModel, random_table
 
 ALPHABET = " \n<>abcdefghijklmnopqrstuvwxyzTM1684.[]"

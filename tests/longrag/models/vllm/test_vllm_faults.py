@@ -10,7 +10,8 @@ from longrag.errors import (
     GenerationError,
     InvalidParameterError,
 )
-from longrag.models import Next, VllmLanguageModel
+from longrag.models import VllmLanguageModel
+from longrag.models.language_model import Next
 from tests.longrag.models.vllm.tables import (
     ONE,
     SIZE,

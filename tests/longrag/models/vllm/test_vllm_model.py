@@ -13,7 +13,8 @@ from longrag.errors import (
     InvalidParameterError,
     TokenizerError,
 )
-from longrag.models import LanguageModel, Next, VllmLanguageModel
+from longrag.models import LanguageModel, VllmLanguageModel
+from longrag.models.language_model import Next
 from tests.conformance.language_models import LanguageModelSuite
 from tests.longrag.models.vllm.tables import (
     ALPHABET,
