@@ -65,12 +65,7 @@ def loss(
             string.
     """
     if bool(len(gold_keys)) == bool(len(gold_docs)):
-        raise InvalidParameterError(
-            "gold_keys",
-            gold_keys,
-            "given if gold_docs is not, and left out if it is",
-            "Losses are told by one of the two.",
-        )
+        raise InvalidParameterError.because("Pass either gold_keys or gold_docs, and not empty.")
     keys = bool(len(gold_keys))
     gold = check_answers(gold_keys if keys else gold_docs, "gold_keys" if keys else "gold_docs")
     found = {check_text(f"retrieved[{at}]", text) for at, text in enumerate(_as_texts(retrieved))}

@@ -44,7 +44,7 @@ def auto_ais(question: str, answer: str, evidence: Sequence[str], entails: Entai
             something other than a number from 0 to 1.
     """
     if not check_text("question", question).strip():
-        raise InvalidParameterError("question", question, "not blank")
+        raise InvalidParameterError("question", question, "a text that is not blank")
     if isinstance(evidence, str) or not isinstance(evidence, Sequence):
         raise InvalidParameterError("evidence", evidence, "a list of strings")
     shown = [check_text(f"evidence[{at}]", text).strip() for at, text in enumerate(evidence)]

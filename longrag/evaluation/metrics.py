@@ -151,8 +151,8 @@ def paired_difference_interval(
         InvalidParameterError: different numbers of values, or as ``mean_interval``.
     """
     if len(values) != len(baseline):
-        raise InvalidParameterError(
-            "baseline", len(baseline), f"as many values as the {len(values)} compared with it"
+        raise InvalidParameterError.because(
+            f"Pass a baseline for each of the {len(values)} values, got {len(baseline)}."
         )
     _check_settings(confidence, n_resamples, random_state)
     both = [
@@ -222,7 +222,7 @@ def _checked_values(name: str, values: Sequence[object]) -> npt.NDArray[np.float
 
 def _check_settings(confidence: float, n_resamples: int, random_state: int) -> None:
     if not 0 < confidence < 1:
-        raise InvalidParameterError("confidence", confidence, "between 0 and 1")
+        raise InvalidParameterError("confidence", confidence, "a number between 0 and 1")
     for name, value, least in (("n_resamples", n_resamples, 1), ("random_state", random_state, 0)):
         if isinstance(value, bool) or not isinstance(value, int) or value < least:
             raise InvalidParameterError(name, value, f"an integer of at least {least}")

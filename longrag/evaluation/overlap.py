@@ -79,7 +79,7 @@ def bleu(
     check_text("prediction", prediction)
     check_answers(references, "references")
     if max_order not in (1, 4):
-        raise InvalidParameterError("max_order", max_order, "1 or 4")
+        raise InvalidParameterError("max_order", max_order, "one of 1 and 4")
     try:
         # An optional dependency, needed by no other metric.
         from sacrebleu.metrics.bleu import BLEU

@@ -144,8 +144,8 @@ def _gains(
     ranked = list(_checked_ids("ranking", ranking))
     if len(set(ranked)) != len(ranked):
         twice = next(id_ for at, id_ in enumerate(ranked) if id_ in ranked[:at])
-        raise InvalidParameterError(
-            "ranking", twice, "free of repeated ids", "Keep the best rank of each."
+        raise InvalidParameterError.because(
+            f"A ranking has each id once: keep the best rank of {twice!r}."
         )
     return [(rank, grades.get(id_, 0.0)) for rank, id_ in enumerate(ranked[:k], start=1)]
 
@@ -177,6 +177,6 @@ def _checked_ids(name: str, ids: Collection[Hashable]) -> Collection[Hashable]:
 
 def _check_pairs(rankings: Sequence[object], relevant: Sequence[object]) -> None:
     if not len(rankings) or len(rankings) != len(relevant):
-        raise InvalidParameterError(
-            "rankings", len(rankings), f"one for each of the {len(relevant)} in relevant"
+        raise InvalidParameterError.because(
+            f"Pass a ranking for each of the {len(relevant)} in relevant, got {len(rankings)}."
         )

@@ -194,11 +194,12 @@ def accuracy(predictions: Sequence[object], references: Sequence[object]) -> flo
         InvalidParameterError: no predictions, another number of references, or NaN among them.
     """
     if not len(predictions) or len(predictions) != len(references):
-        raise InvalidParameterError(
-            "predictions", len(predictions), f"one for each of the {len(references)} references"
+        raise InvalidParameterError.because(
+            f"Pass a prediction for each of the {len(references)} references, at least one: got"
+            f" {len(predictions)}."
         )
     if any(value != value for value in chain(predictions, references)):  # noqa: PLR0124 (NaN)
-        raise InvalidParameterError("predictions", float("nan"), "comparable, without NaN")
+        raise InvalidParameterError.because("NaN equals nothing: leave out what has no value.")
     return sum(p == r for p, r in zip(predictions, references, strict=True)) / len(predictions)
 
 
@@ -243,6 +244,6 @@ def check_answers(answers: Sequence[str], name: str = "answers") -> Sequence[str
     for at, answer in enumerate(answers):
         if not answer.strip():
             raise InvalidParameterError(
-                f"{name}[{at}]", answer, "more than white space", "Leave blank ones out."
+                f"{name}[{at}]", answer, "a text that is not blank", "Leave blank ones out."
             )
     return answers

@@ -239,11 +239,9 @@ class _Pool:
         for at in rng.permutation(count).tolist():
             if not _overlaps(self._distinct[at], gold):
                 return self._words[self._distinct[at]]
-        raise InvalidParameterError(
-            "pool",
-            f"{count} distinct passages",
-            f"passages of which at least one is not gold for {question.question!r:.80}",
-            "Give a pool of other passages.",
+        raise InvalidParameterError.because(
+            f"Give a pool of other passages: all of its {count} distinct passages are gold for"
+            f" {question.question!r:.80}."
         )
 
 
@@ -291,9 +289,11 @@ def _text(name: str, text: object) -> str:
     try:
         text.encode()
     except UnicodeEncodeError as error:
-        remedy = "Replace it, for instance with text.encode('utf-8', 'replace').decode()."
         raise InvalidParameterError(
-            name, text[max(0, error.start - 20) : error.end], "free of lone surrogates", remedy
+            name,
+            text[max(0, error.start - 20) : error.end],
+            "a text without lone surrogates",
+            "Replace it, for instance with text.encode('utf-8', 'replace').decode().",
         ) from error
     return text
 

@@ -22,6 +22,7 @@ ROOMS = (
     "longrag/models",
     "longrag/prompts.py",
     "longrag/cli",
+    "longrag/evaluation",
     "longrag/executors",
     "longrag/explorer",
     "longrag/import_paths.py",

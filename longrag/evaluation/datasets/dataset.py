@@ -38,13 +38,12 @@ class Question:
 
     def __post_init__(self) -> None:
         if self.grades and (len(self.grades) != len(self.gold_ids) or min(self.grades) <= 0):
-            raise InvalidParameterError(
-                f"the grades of question {self.id!r}",
-                self.grades,
-                f"one above 0 for each of its {len(self.gold_ids)} gold_ids",
+            raise InvalidParameterError.because(
+                f"The question {self.id!r} needs a grade above 0 for each of its"
+                f" {len(self.gold_ids)} gold_ids, got {self.grades}."
             )
         if not isinstance(self.text, str) or not self.text.strip():
-            raise InvalidParameterError(f"the question {self.id!r}", self.text, "some text")
+            raise InvalidParameterError(f"the question {self.id!r}", self.text, "a text")
 
     @property
     def relevant(self) -> dict[str, int]:
@@ -119,7 +118,9 @@ class Dataset:
         seen: set[str] = set()
         for question in self.questions:
             if question.id in seen:
-                raise InvalidParameterError("questions", question.id, "questions of distinct ids")
+                raise InvalidParameterError.because(
+                    f"Questions need distinct ids: {question.id!r} comes twice."
+                )
             seen.add(question.id)
             missing = next((id_ for id_ in question.gold_ids if id_ not in known), None)
             if missing is not None:
@@ -127,10 +128,9 @@ class Dataset:
                     f"the gold of question {question.id!r}", missing, "the id of a document"
                 )
             if self.each_document and len(question.gold_ids) != 1:
-                raise InvalidParameterError(
-                    f"the gold of question {question.id!r}",
-                    question.gold_ids,
-                    "one document, since each question is asked of its own",
+                raise InvalidParameterError.because(
+                    "Each question is asked of one document, which is its gold: question"
+                    f" {question.id!r} has {question.gold_ids}."
                 )
 
     @cached_property

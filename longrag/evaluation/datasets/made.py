@@ -88,11 +88,10 @@ def make_questions(
         questions, refused = _from_words(documents, count, seed), 0
         made = "from titles, headings and definitions of the corpus, without a model"
     if not questions:
-        raise InvalidParameterError(
-            "make_questions",
-            f"{len(documents)} documents, {refused} replies refused",
-            "used on a corpus with titles, headings or definitions that only one document has",
-            "Write some questions into a file instead.",
+        raise InvalidParameterError.because(
+            "No question could be made: give a corpus with titles, headings or definitions that"
+            " only one document has, or write some questions into a file instead. There were"
+            f" {len(documents)} documents, and {refused} replies were refused."
         )
     return MadeQuestions(replace(dataset, questions=tuple(questions), made=made), refused)
 

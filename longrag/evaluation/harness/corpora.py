@@ -111,8 +111,10 @@ class Corpus:
         if name == GIVEN:
             given = self.dataset.given
             if given is None or chunk_size is not None:
-                allowed = "another one where passages are cut, or where the data set has no vectors"
-                raise InvalidParameterError("embedder", GIVEN, allowed)
+                raise InvalidParameterError.because(
+                    "The vectors of a data set are of its own passages: name another embedder than"
+                    f" {GIVEN!r} where passages are cut, or where it has no vectors."
+                )
             return given.vectors
         texts = self.texts(chunk_size)
         return self._once(
@@ -127,7 +129,9 @@ class Corpus:
         given = self.dataset.given
         if name == GIVEN and given is not None:
             if question.id not in given.questions:
-                raise InvalidParameterError("the given vectors", question.id, "one a question")
+                raise InvalidParameterError.because(
+                    f"The given vectors need one a question: {question.id!r} has none."
+                )
             return given.questions[question.id]
         texts = [one.text for one in self.dataset.questions]
         key = ("questions", name, chunk_size if name == LSA else None)
@@ -153,8 +157,9 @@ class Corpus:
             InvalidParameterError: there are only the vectors that the data set gives.
         """
         if name == GIVEN:
-            allowed = "an embedder, where further texts have to be embedded"
-            raise InvalidParameterError("embedder", GIVEN, allowed)
+            raise InvalidParameterError.because(
+                f"Further texts have to be embedded: name another embedder than {GIVEN!r}."
+            )
         lsa = name == LSA and LSA not in self.models.embedders
         embedder: Embedder = self._lsa(chunk_size) if lsa else self.models.embedder(name)
         self.models.meter.add(Costs(embedded=len(texts)))

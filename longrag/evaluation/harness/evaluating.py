@@ -106,10 +106,10 @@ def evaluate(
     named = [Pipeline.named(one) if isinstance(one, str) else one for one in given]
     planned = variants(named, grid, ablate=ablate)
     if not planned or not datasets:
-        raise InvalidParameterError("pipelines and datasets", 0, "at least one each")
+        raise InvalidParameterError.because("evaluate needs a pipeline and a dataset.")
     if len({one.name for one in datasets}) < len(datasets):
-        raise InvalidParameterError(
-            "datasets", [one.name for one in datasets], "data sets of distinct names"
+        raise InvalidParameterError.because(
+            f"Data sets need distinct names, got {[one.name for one in datasets]}."
         )
     check_extras(planned)
     kept = None if folder is None else Path(folder)
@@ -201,14 +201,18 @@ def _check_models(planned: Sequence[Variant], corpus: Corpus) -> None:
         }
         for name, wanted in needs.items():
             if wanted and models.generate is None:
-                remedy = f"{variant.label!r} has {name}={getattr(settings, name)!r}."
-                raise InvalidParameterError("llm", None, "a language model", remedy)
+                raise InvalidParameterError.because(
+                    f"Pass llm to evaluate: {variant.label!r} has"
+                    f" {name}={getattr(settings, name)!r}."
+                )
         if settings.unit == "quote" and models.language_model is None:
-            remedy = f"{variant.label!r} quotes with it."
-            raise InvalidParameterError("language_model", None, "one for RICHES", remedy)
+            raise InvalidParameterError.because(
+                f"Pass language_model to evaluate: {variant.label!r} quotes with it."
+            )
         if settings.rerank != "off" and settings.rerank not in models.scorers:
-            allowed = f'"off" or one of {sorted(models.scorers)}'
-            raise InvalidParameterError("rerank", settings.rerank, allowed)
+            raise InvalidParameterError(
+                "rerank", settings.rerank, f'"off" or one of {sorted(models.scorers)}'
+            )
         name = corpus.embedder_name(settings)
         if variant.pipeline.make is None and name not in (GIVEN, LSA):
             models.embedder(name)

@@ -121,8 +121,12 @@ class Models:
             InvalidParameterError: there is no such embedder.
         """
         if name not in self.embedders:
-            allowed = f"one of {sorted(self.embedders)}" if self.embedders else "given to evaluate"
-            raise InvalidParameterError("embedder", name, allowed)
+            raise InvalidParameterError(
+                "embedder",
+                name,
+                f"one of {sorted(self.embedders)}",
+                "Others are passed to evaluate as embedders.",
+            )
         return self.embedders[name]
 
     def embed(self, name: str, texts: Sequence[str], role: Role) -> Vectors:

@@ -99,8 +99,8 @@ class Report:
                 held = sum(value is not None for value in one.values(name))
                 if 2 * held >= len(one.rows) > 0:
                     return name
-        raise InvalidParameterError(
-            "datasets", dataset, "one whose questions have answers or gold documents"
+        raise InvalidParameterError.because(
+            f"The questions of the data set {dataset!r} have neither answers nor gold documents."
         )
 
     def choose(

@@ -103,8 +103,9 @@ class PipelineSettings:
         hints = get_type_hints(type(self))
         for name in _CHOICES:
             if getattr(self, name) not in get_args(hints[name]):
-                allowed = " or ".join(f'"{one}"' for one in get_args(hints[name]))
-                raise InvalidParameterError(name, getattr(self, name), allowed)
+                raise InvalidParameterError(
+                    name, getattr(self, name), f"one of {', '.join(get_args(hints[name]))}"
+                )
         check_alpha(self.alpha)
         check_token_budget(self.token_budget)
         for name, least in (("max_tokens", 1), ("window", 0), ("candidates", 1), ("quotes", 1)):
@@ -113,11 +114,9 @@ class PipelineSettings:
             if getattr(self, name) is not None:
                 _check_count(name, getattr(self, name), 1)
         if not 0 < self.ratio <= 1:
-            raise InvalidParameterError("ratio", self.ratio, "above 0 and at most 1")
+            raise InvalidParameterError("ratio", self.ratio, "a number above 0 and at most 1")
         if self.token_budget is None and self.k is None:
-            raise InvalidParameterError(
-                "token_budget", None, "a number of tokens where k is None", "Set one of the two."
-            )
+            raise InvalidParameterError.because("Set token_budget, k or both.")
 
 
 def _check_count(name: str, value: object, least: int) -> None:
@@ -259,7 +258,9 @@ def variants(
             )
     for pipeline in pipelines:
         if pipeline.name in seen:
-            raise InvalidParameterError("pipelines", pipeline.name, "pipelines of distinct names")
+            raise InvalidParameterError.because(
+                f"Pipelines need distinct names: {pipeline.name!r} comes twice."
+            )
         seen.add(pipeline.name)
         own: dict[str, Variant] = {}
         for variant in itertools.chain(

@@ -121,7 +121,7 @@ def test_the_passages_of_a_long_document_are_searched(tokenizer):
 
 
 def test_it_needs_a_model_that_can_be_constrained(town, tokenizer):
-    with pytest.raises(InvalidParameterError, match=r"language_model .*riches"):
+    with pytest.raises(InvalidParameterError, match=r"Pass language_model to evaluate: .*riches"):
         evaluate([town], ["riches"])
     assert "riches" not in possible_pipelines(None)
     assert "riches" in possible_pipelines(None, writer(tokenizer, ""))

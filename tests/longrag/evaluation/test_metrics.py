@@ -152,9 +152,9 @@ def test_values_without_a_mean_are_refused(values, message):
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ({"confidence": 1}, "confidence must be between 0 and 1, got 1"),
-        ({"confidence": 95}, "confidence must be between 0 and 1"),
-        ({"confidence": float("nan")}, "confidence must be between 0 and 1"),
+        ({"confidence": 1}, "confidence must be a number between 0 and 1, got 1"),
+        ({"confidence": 95}, "confidence must be a number between 0 and 1"),
+        ({"confidence": float("nan")}, "confidence must be a number between 0 and 1"),
         ({"n_resamples": 0}, "n_resamples must be an integer of at least 1"),
         ({"n_resamples": 2e3}, "n_resamples must be an integer of at least 1"),
         ({"random_state": -1}, "random_state must be an integer of at least 0"),
@@ -167,7 +167,7 @@ def test_settings_that_are_not_allowed_are_refused(settings, message):
 
 
 def test_different_numbers_of_values_are_refused():
-    with pytest.raises(InvalidParameterError, match="baseline must be as many values as the 2"):
+    with pytest.raises(InvalidParameterError, match="Pass a baseline for each of the 2 values"):
         paired_difference_interval([1, 0], [1])
     with pytest.raises(InvalidParameterError, match=r"baseline\[0\] must be a finite number"):
         paired_difference_interval([1], [float("nan")])

@@ -70,7 +70,7 @@ def test_references_are_taken_together_each_pair_once():
         ("text", ["The keeper counted ships."], "texts must be a list of strings"),
         ([1], ["The keeper counted ships: harbour counted."], r"texts\[0\] must be a string"),
         ([], [], "references must be at least one string"),
-        ([], [" "], r"references\[0\] must be more than white space"),
+        ([], [" "], r"references\[0\] must be a text that is not blank"),
     ],
 )
 def test_what_cannot_be_scored_is_refused(texts, references, message):

@@ -116,7 +116,7 @@ MEASURES = [reciprocal_rank, average_precision, ndcg, recall, lambda r, w: preci
 @pytest.mark.parametrize(
     ("ranking", "relevant", "message"),
     [
-        (["a", "b", "a"], ["a"], "ranking must be free of repeated ids, got 'a'"),
+        (["a", "b", "a"], ["a"], "keep the best rank of 'a'"),
         (["a"], [], "relevant must be at least one id"),
         (["a"], {"a": 0}, "relevant must be at least one id"),
         (["a"], {"a": float("nan")}, r"relevant\['a'\] must be a finite grade .* got nan"),
@@ -143,7 +143,7 @@ def test_a_cut_off_that_is_no_positive_integer_is_refused(measure, k):
     ("rankings", "relevant"), [([], []), ([["a"]], []), ([["a"]], [["a"]] * 2)]
 )
 def test_rankings_and_relevant_ids_must_pair_up(mean, rankings, relevant):
-    with pytest.raises(InvalidParameterError, match="rankings must be one for each"):
+    with pytest.raises(InvalidParameterError, match="Pass a ranking for each"):
         mean(rankings, relevant)
 
 

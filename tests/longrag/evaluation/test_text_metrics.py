@@ -199,7 +199,7 @@ def test_answer_recall_is_for_questions_answered_by_a_span():
     ("answers", "message"),
     [
         ([], "answers must be at least one string"),
-        (["Rush", " \n"], r"answers\[1\] must be more than white space"),
+        (["Rush", " \n"], r"answers\[1\] must be a text that is not blank"),
         ("Rush", "answers must be a list of strings, got 'Rush'"),
         (["Rush", None], r"answers\[1\] must be a string, got None"),
         (None, "answers must be a list of strings"),
@@ -233,5 +233,5 @@ def test_accuracy_is_the_share_of_equal_pairs():
     for predictions, references in ([], []), ([1], [1, 2]):
         with pytest.raises(InvalidParameterError, match="one for each of the"):
             accuracy(predictions, references)
-    with pytest.raises(InvalidParameterError, match="without NaN"):
+    with pytest.raises(InvalidParameterError, match="NaN equals nothing"):
         accuracy([float("nan")], [1.0])

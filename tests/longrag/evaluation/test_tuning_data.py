@@ -125,7 +125,7 @@ def test_a_drawn_passage_neither_equals_nor_holds_nor_stands_in_gold(gold, pool,
 
 def test_a_pool_of_gold_alone_is_refused():
     for pool in ([], ["ADA  LIND rebuilt it."], ["And so Ada Lind rebuilt it. The end.", "Lind"]):
-        with pytest.raises(InvalidParameterError, match="at least one is not gold"):
+        with pytest.raises(InvalidParameterError, match="distinct passages are gold for"):
             examples("random", [MILL], pool=pool)
     with pytest.raises(InvalidParameterError, match="0 distinct passages"):
         examples("random", [TuningQuestion("Who?", ("a",))])
@@ -152,7 +152,7 @@ def test_a_passage_that_imitates_the_prompt_stays_in_its_field():
         (TuningQuestion("q", (" ",)), r"questions\[1\].answers must be a string that is not blank"),
         (TuningQuestion("q", ("a",), "gold"), r"questions\[1\].gold must be a tuple"),
         (TuningQuestion("q", ("a",), (None,)), r"questions\[1\].gold must be a string"),
-        (TuningQuestion("q", ("a",), ("x\ud800y",)), "free of lone surrogates"),
+        (TuningQuestion("q", ("a",), ("x\ud800y",)), "a text without lone surrogates"),
         (TuningQuestion("q", ("a",), ()), r"questions\[1\].gold must be at least one passage"),
         ({"question": "q"}, r"questions\[1\] must be a TuningQuestion"),
     ],
