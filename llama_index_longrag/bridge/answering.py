@@ -86,8 +86,8 @@ def query_text(query_bundle: QueryBundle | None) -> str:
         InvalidParameterError: the bundle is None.
     """
     if query_bundle is None:
-        raise InvalidParameterError(
-            "query_bundle", None, "given", "What is done to the nodes depends on the question."
+        raise InvalidParameterError.because(
+            "What is done to the nodes depends on the question: pass query_bundle or query_str."
         )
     return query_bundle.query_str
 
@@ -115,7 +115,7 @@ def to_prompt(template: BasePromptTemplate, llm: LLM | None, **slots: str) -> st
     prompt = template.format(llm=llm, **marks)
     first, needed = next(iter(slots.items()))
     if not any(marks[name] in prompt for name, own in slots.items() if own == needed):
-        raise InvalidParameterError("template", prompt, f"one with the slot {{{first}}}")
+        raise InvalidParameterError("template", prompt, f"a template with the slot {{{first}}}")
     for name, own in slots.items():
         prompt = prompt.replace(marks[name], f"{{{own}}}")
     return prompt

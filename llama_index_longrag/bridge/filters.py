@@ -37,7 +37,7 @@ def to_filter(filters: MetadataFilters | None, name: str = "filters") -> Documen
     if filters is None:
         return None
     if not isinstance(filters, MetadataFilters):
-        raise InvalidParameterError(name, filters, "MetadataFilters")
+        raise InvalidParameterError(name, filters, "a MetadataFilters or None")
     _check_lists(filters, name)
     # What the caller does to them later changes nothing.
     filters = filters.model_copy(deep=True)
@@ -73,11 +73,9 @@ def narrow(retriever: BaseRetriever, filters: MetadataFilters | None) -> BaseRet
         # LlamaIndex's retriever tells its filters by a private attribute alone.
         other._filters = combine_filters(retriever._filters, filters)
         return other
-    raise InvalidParameterError(
-        "filters",
-        filters,
-        f"left out over a {type(retriever).__name__}",
-        "Make the retriever with its own filters.",
+    raise InvalidParameterError.because(
+        "The retriever takes no filters of a call: make it with its own, and omit filters over a"
+        f" {type(retriever).__name__}."
     )
 
 

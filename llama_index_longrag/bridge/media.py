@@ -100,10 +100,10 @@ def to_item(node: BaseNode) -> MediaItem:
         InvalidParameterError: it has no image.
     """
     if not isinstance(node, ImageNode | ImageDocument):
-        raise InvalidParameterError("nodes", type(node).__name__, "image nodes or documents")
+        raise InvalidParameterError("a node", type(node).__name__, "an image node or document")
     if not any(getattr(node, name) for name in _IMAGE):
-        raise InvalidParameterError(
-            f"the image of node {node.node_id!r}", None, "given as one of " + ", ".join(_IMAGE)
+        raise InvalidParameterError.because(
+            f"The node {node.node_id!r} needs an image, as one of {', '.join(_IMAGE)}."
         )
     own = cast("ImageNode", copy_node(node if isinstance(node, ImageNode) else _as_node(node)))
     return MediaItem(

@@ -341,7 +341,9 @@ def units_of_nodes(
     by_id = {node.node_id: node for node in nodes}
     if len(by_id) != len(nodes):
         twice = next(n.node_id for i, n in enumerate(nodes) if by_id[n.node_id] is not nodes[i])
-        raise InvalidParameterError("nodes", twice, "nodes with distinct ids", "Remove duplicates.")
+        raise InvalidParameterError.because(
+            f"Nodes need distinct ids: {twice!r} comes twice. Remove duplicates."
+        )
     leaves = [
         node
         for node in nodes

@@ -115,8 +115,8 @@ def refusal(error: ValidationError, settings: Iterable[str]) -> InvalidParameter
         return cause
     name = ".".join(str(part) for part in found["loc"])
     if found["type"] == "extra_forbidden":
-        return InvalidParameterError(
-            name, found["input"], "left out: there is no such setting", f"Known: {list(settings)}."
+        return InvalidParameterError.because(
+            f"There is no setting {name!r}: omit it, or give one of {list(settings)}."
         )
     return InvalidParameterError(
         name, found["input"], found["msg"].removeprefix("Input should be ")

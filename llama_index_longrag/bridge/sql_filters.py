@@ -40,7 +40,9 @@ def filter_condition(column: Any, filters: MetadataFilters) -> Any:
 
     join = {FilterCondition.AND: sqlalchemy.and_, FilterCondition.OR: sqlalchemy.or_}
     if filters.condition not in join:
-        raise InvalidParameterError("filters", filters.condition, "joined by AND or OR")
+        raise InvalidParameterError(
+            "the condition of filters", filters.condition, "one of AND and OR"
+        )
     parts = [
         filter_condition(column, one) if isinstance(one, MetadataFilters) else _test(column, one)
         for one in filters.filters

@@ -53,10 +53,14 @@ class EvidencePrompt:
 def _to_message(message: ChatMessage) -> Message:
     role = _ROLES.get(message.role)
     if role is None:
-        allowed = "system, user and assistant messages"
-        raise InvalidParameterError("messages", message.role.value, allowed, "No tools are called.")
+        raise InvalidParameterError(
+            "the role of a message",
+            message.role.value,
+            "one of system, user and assistant",
+            "No tools are called.",
+        )
     for block in message.blocks:
         # A model's message also has the blocks of its citations.
         if not isinstance(block, TextBlock) and role != "assistant":
-            raise InvalidParameterError("messages", block.block_type, "text-only messages")
+            raise InvalidParameterError("a block of a message", block.block_type, "a text")
     return Message(role, message.content or "")

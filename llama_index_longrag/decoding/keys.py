@@ -46,8 +46,9 @@ def build(
             )
     for name, value in (("llm", llm), ("journal", journal)):
         if value is not None:
-            allowed = 'left out unless keys="proposition"'
-            raise InvalidParameterError(name, type(value).__name__, allowed)
+            raise InvalidParameterError.because(
+                f'Only keys="proposition" asks a language model: omit {name}.'
+            )
     return run(flow, ModelAnswers().answer)
 
 

@@ -60,12 +60,13 @@ def check_citations(
         InvalidParameterError: an argument is not of its type.
     """
     if not isinstance(response, (ChatResponse, ChatMessage)):
-        allowed = "a ChatResponse or a ChatMessage"
-        raise InvalidParameterError("response", type(response).__name__, allowed)
+        raise InvalidParameterError(
+            "response", type(response).__name__, "a ChatResponse or a ChatMessage"
+        )
     if not isinstance(nodes, Sequence) or not all(
         isinstance(one, (NodeWithScore, BaseNode)) for one in nodes
     ):
-        raise InvalidParameterError("nodes", nodes, "nodes of LlamaIndex")
+        raise InvalidParameterError("nodes", nodes, "a list of nodes of LlamaIndex")
     results = [one if isinstance(one, NodeWithScore) else NodeWithScore(node=one) for one in nodes]
     citable = [
         Citable.of(quotable([passage]), result.node.metadata)

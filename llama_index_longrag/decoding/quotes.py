@@ -203,12 +203,10 @@ class QuoteSynthesizer(BaseSynthesizer):
                 count_tokens=self._count_tokens,
             )
         except InvalidParameterError as error:
-            raise InvalidParameterError(
-                "context_window",
-                helper.context_window,
-                f"more than {helper.num_output} tokens of output, {tokens} of prompt and"
-                f" {TOLD_TOKENS} of what was refused",
-                "The model has no room for a passage.",
+            raise InvalidParameterError.because(
+                "The model has no room for a passage: besides one, its"
+                f" context_window={helper.context_window} must hold {helper.num_output} tokens of"
+                f" output, {tokens} of prompt and {TOLD_TOKENS} of what was refused."
             ) from error
         reading = QuoteReading(
             question,
@@ -314,12 +312,14 @@ class QuoteQueryEngine(RetrieverQueryEngine):
                 ``index`` and ``retriever``.
         """
         if (index is None) == (retriever is None):
-            raise InvalidParameterError("index", index, "given, or else a retriever")
+            raise InvalidParameterError.because("Pass either index or retriever, not both.")
         if index is not None:
             retriever = index.as_retriever(**retriever_kwargs)
         elif retriever_kwargs:
             name = next(iter(retriever_kwargs))
-            raise InvalidParameterError(name, retriever_kwargs[name], "left out with a retriever")
+            raise InvalidParameterError.because(
+                f"The settings of a retriever go with index: omit {name} with a retriever."
+            )
         callback_manager = callback_manager or Settings.callback_manager
         synthesizer = QuoteSynthesizer(
             llm,

@@ -90,11 +90,9 @@ class DatabaseStorage(StorageContext):
 
 def in_database_error(persist_dir: str | os.PathLike[str]) -> InvalidParameterError:
     """Return what is raised when an index in a database is to be written to a folder."""
-    return InvalidParameterError(
-        "persist_dir",
-        str(persist_dir),
-        "left out: the database keeps every change",
-        "Open the database again, or copy it.",
+    return InvalidParameterError.because(
+        "The database keeps every change: open it again, or copy it, and write nothing to"
+        f" {str(persist_dir)!r}."
     )
 
 

@@ -64,8 +64,8 @@ class TreePlan:
         objects = {name: named.get(name, self.values[name]) for name in _OBJECTS}
         for name, value in objects.items():
             if isinstance(value, str) and "." in value:
-                raise InvalidParameterError(
-                    name, None, f"given: the index was built with {value}", "It is not saved."
+                raise InvalidParameterError.because(
+                    f"The {name} is not saved: pass it again, the index was built with {value}."
                 )
         tree = tree or TreeSettings(**{name: self.values[name] for name in _OF_THE_TREE})
         tree = replace(tree, tokenizer=token_counter(tree.tokenizer))

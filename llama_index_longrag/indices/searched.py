@@ -88,6 +88,6 @@ def _to_answer(found: list[NodeWithScore]) -> VectorStoreQueryResult:
 
 
 def _not_here(method: str) -> InvalidParameterError:
-    return InvalidParameterError(
-        "vector_store", "the index itself", "searched alone", f"Call its {method}."
+    return InvalidParameterError.because(
+        f"The vector store of the index is only searched: call {method} of the index."
     )

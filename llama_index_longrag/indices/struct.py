@@ -105,7 +105,10 @@ def unit_settings(given: Mapping[str, Any], struct: LongRAGStruct | None) -> dic
     )
     if settings["granularity"] == "unit":
         raise InvalidParameterError(
-            "granularity", "unit", "chunk or document", "A unit changes with its neighbours."
+            "granularity",
+            "unit",
+            'one of "chunk" and "document"',
+            "A unit changes with its neighbours.",
         )
     return settings
 

@@ -176,8 +176,8 @@ class TreeRunner:
 
     def _resolve_llm(self) -> LLM:
         if self.llm is None and self._journal is not None and not self._plan.asks_llm:
-            raise InvalidParameterError(
-                "llm", None, "given, since a journal keeps summaries by the model that wrote them"
+            raise InvalidParameterError.because(
+                "A journal keeps summaries by the model that wrote them: pass llm."
             )
         if self.llm is not None:
             return self.llm
@@ -185,11 +185,9 @@ class TreeRunner:
             return Settings.llm
         except (ImportError, ValueError) as error:
             # The framework's default model is not installed, or has no key.
-            raise InvalidParameterError(
-                "llm",
-                None,
-                "given, or set in Settings.llm",
-                'Or pass summarizer="extractive", which asks no language model.',
+            raise InvalidParameterError.because(
+                "Summaries need a language model: pass llm, set Settings.llm, or pass"
+                ' summarizer="extractive", which asks none.'
             ) from error
 
 

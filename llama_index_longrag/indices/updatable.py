@@ -108,7 +108,9 @@ class UpdatableIndex(StoredIndex[S]):
         """
         for own in ("nodes", "index_struct", "storage_context"):
             if settings.get(own) is not None:
-                raise InvalidParameterError(own, settings[own], "left out with a database")
+                raise InvalidParameterError.because(
+                    f"An index in a database is made by what is there: omit {own}."
+                )
         make = cast("Callable[..., IndexT]", cls)
         storage_context = DatabaseContext.from_defaults()
         cast("DatabaseContext", storage_context).database = database

@@ -140,8 +140,9 @@ class LongUnitNodeParser(NodeParser):
         self.__dict__.update(held)
         for name in ("id_func", "link_extractor", "link_rules", "tokenizer"):
             if name not in state["__dict__"]:
-                raise InvalidParameterError(
-                    name, held[name], "picklable for num_workers", "Define it in a module."
+                raise InvalidParameterError.because(
+                    "With num_workers the settings are pickled: define in a module what is given"
+                    f" as {name}, got {held[name]!r}."
                 )
         return state
 

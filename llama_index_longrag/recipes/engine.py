@@ -134,8 +134,8 @@ class RecipeQueryEngine(BaseQueryEngine):
         if response_synthesizer is not None:
             _check("response_synthesizer", response_synthesizer, BaseSynthesizer)
             if answer_template is not None:
-                raise InvalidParameterError(
-                    "answer_template", answer_template, "None with a response_synthesizer"
+                raise InvalidParameterError.because(
+                    "Pass either answer_template or response_synthesizer, not both."
                 )
         self._synthesizer = response_synthesizer or RecipeSynthesizer(
             llm,
@@ -276,8 +276,9 @@ def _split_repacker(
     if isinstance(repacker, BaseNodePostprocessor):
         return None, repacker
     if repacker is not None and repacker not in get_args(RepackOrder):
-        allowed = '"forward", "reverse", "sides", a node postprocessor or None'
-        raise InvalidParameterError("repacker", repacker, allowed)
+        raise InvalidParameterError(
+            "repacker", repacker, '"forward", "reverse", "sides", a node postprocessor or None'
+        )
     return repacker, None
 
 

@@ -132,7 +132,9 @@ def _create_hybrid(
 ) -> BaseRetriever:
     if alpha is None or isinstance(retriever, HybridRetriever):
         if nodes is not None:
-            raise InvalidParameterError("nodes", f"{len(nodes)} nodes", "left out here")
+            raise InvalidParameterError.because(
+                "With alpha=None, or over a HybridRetriever, no keywords are read: omit nodes."
+            )
         return candidates_of(retriever)
     create_hybrid = partial(HybridRetriever, nodes=nodes, alpha=alpha)
     if isinstance(retriever, BaseIndex):

@@ -140,9 +140,9 @@ class CompressPostprocessor(CheckedPostprocessor):
         for name, methods in _ONLY_OF.items():
             value, unset = getattr(self, name), type(self).model_fields[name].default
             if value is not unset and self.method not in methods:
-                # A model is not written out: it may have a key.
-                shown = value if isinstance(value, int) else type(value).__name__
-                raise InvalidParameterError(name, shown, f"left out for method {self.method!r}")
+                raise InvalidParameterError.because(
+                    f"The method {self.method!r} takes no {name}: omit it."
+                )
         if not hasattr(self.embed_model or BaseEmbedding, "get_text_embedding_batch"):
             # The framework's own postprocessors take whatever embeds texts.
             raise InvalidParameterError("embed_model", self.embed_model, "an embedding model")
@@ -152,7 +152,7 @@ class CompressPostprocessor(CheckedPostprocessor):
         if self.max_words is not None:
             check_size("max_words", self.max_words)
             if self.ratio is not None:
-                raise InvalidParameterError("ratio", self.ratio, "None where max_words is given")
+                raise InvalidParameterError.because("Pass either ratio or max_words, not both.")
 
     @classmethod
     def class_name(cls) -> str:

@@ -259,7 +259,9 @@ class TildeRerank(ScorerRerank):
 
 
 def _refuse_unweighted(query: str, texts: Sequence[str], /) -> Any:
-    raise InvalidParameterError("texts", texts, "those of nodes whose terms were weighed")
+    raise InvalidParameterError.because(
+        "Only nodes whose terms were weighed can be reranked by TILDE: weigh these, too."
+    )
 
 
 def _collect_parts(

@@ -166,8 +166,8 @@ def to_gate(
     if isinstance(classifier, LLM):
         return GateByModel(classifier, template)
     if template is not None:
-        raise InvalidParameterError(
-            "classify_template", template, "left out unless the classifier is an LLM"
+        raise InvalidParameterError.because(
+            "Only an LLM reads a classify_template: omit it with another classifier."
         )
     if classifier is None:
         return QueryClassifier.load_default()

@@ -288,9 +288,7 @@ def _resolve_retriever(
     retriever: BaseRetriever | None, index: BaseIndex[Any] | None
 ) -> BaseRetriever:
     if (retriever is None) == (index is None):
-        raise InvalidParameterError(
-            "retriever", retriever, "given when index is not, and the other way round"
-        )
+        raise InvalidParameterError.because("Pass either retriever or index, not both.")
     if index is None:
         if not isinstance(retriever, BaseRetriever):
             raise InvalidParameterError("retriever", retriever, "a retriever")

@@ -83,11 +83,9 @@ class NodeSource:
         self.only_documents: frozenset[str] = frozenset()
         unknown = index is None or index.vector_store.stores_text
         if self._nodes is None and unknown and not self.state():
-            raise InvalidParameterError(
-                "nodes",
-                None,
-                "given for this retriever",
-                "It does not tell which nodes it searches, or its vector store alone has them.",
+            raise InvalidParameterError.because(
+                "The retriever does not tell which nodes it searches, or its vector store alone has"
+                " them: pass nodes."
             )
 
     def state(self) -> object:

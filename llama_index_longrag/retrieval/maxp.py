@@ -196,11 +196,9 @@ class MaxPRetriever(BaseRetriever):
             vector_store_kwargs or {},
         )
         if self._index is None and self._search_settings != SearchSettings(self._filters):
-            raise InvalidParameterError(
-                "vector_store_kwargs",
-                self._search_settings,
-                "left out, as every argument of a store's search, unless index is a"
-                " VectorStoreIndex",
+            raise InvalidParameterError.because(
+                "Only a VectorStoreIndex takes vector_store_kwargs and the other arguments of a"
+                f" store's search: omit them, got {self._search_settings}."
             )
         self._needs_embedding = self._index is None or (
             self._index.vector_store.is_embedding_query
@@ -251,11 +249,9 @@ class MaxPRetriever(BaseRetriever):
         if filters is None or wanted is None:
             return self
         if self._units is not None:
-            raise InvalidParameterError(
-                "filters",
-                filters,
-                "left out over nodes",
-                "Make the retriever with its filters, or over a LongRAGIndex.",
+            raise InvalidParameterError.because(
+                "Over nodes filters are given once: make the retriever with them, or over a"
+                " LongRAGIndex."
             )
         other = copy.copy(self)
         other._wanted = both(self._wanted, wanted)
@@ -321,7 +317,9 @@ class MaxPRetriever(BaseRetriever):
         if self._units_index is not None:
             return self._units_index.corpus.view(self._wanted)
         if self._units is None:
-            raise InvalidParameterError("nodes", None, "given when index is not")
+            raise InvalidParameterError.because(
+                "Only units in memory can be read: make the retriever with nodes or a LongRAGIndex."
+            )
         return CorpusView({}, self._units)
 
     def _filter_nodes(self, nodes: Sequence[BaseNode]) -> list[BaseNode]:
@@ -438,9 +436,7 @@ def _check_source(
     index: VectorStoreIndex | UnitsIndex | None, nodes: Sequence[BaseNode] | None
 ) -> None:
     if (index is None) == (nodes is None):
-        raise InvalidParameterError(
-            "index", index, "given when nodes is not, and the other way round"
-        )
+        raise InvalidParameterError.because("Pass either index or nodes, not both.")
     if not (index is None or isinstance(index, VectorStoreIndex) or hasattr(index, "corpus")):
         raise InvalidParameterError(
             "index", type(index).__name__, "a VectorStoreIndex or a LongRAGIndex"

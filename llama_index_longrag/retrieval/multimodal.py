@@ -106,12 +106,10 @@ class MediaQueryEngine(BaseQueryEngine):
     ) -> None:
         super().__init__(callback_manager or Settings.callback_manager)
         if (nodes is None) == (retriever is None):
-            raise InvalidParameterError(
-                "retriever", retriever, "given when nodes are not, and the other way round"
-            )
+            raise InvalidParameterError.because("Pass either nodes or retriever, not both.")
         if retriever is not None and (keep or embed_model is not None):
-            raise InvalidParameterError(
-                "retriever", type(retriever).__name__, "given without keep and embed_model"
+            raise InvalidParameterError.because(
+                "keep and embed_model go with nodes: omit them with a retriever."
             )
         check_generators(image_generator, caption_generator)
         self._settings: MediaSettings[MediaGenerator] = MediaSettings(
@@ -227,8 +225,9 @@ class MediaQueryEngine(BaseQueryEngine):
 
     def _own(self) -> MediaStore:
         if self._retriever is not None:
-            remedy = "Insert into its index, and persist that."
-            raise InvalidParameterError("retriever", self._retriever, "None for this", remedy)
+            raise InvalidParameterError.because(
+                "The images are those of the retriever's index: insert there, and persist that."
+            )
         return self._store
 
     def _answers(self) -> _Answers:

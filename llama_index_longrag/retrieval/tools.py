@@ -99,5 +99,5 @@ def _shorten_node(
 def _question(args: tuple[Any, ...], kwargs: dict[str, Any]) -> str:
     given = [*args, *kwargs.values()]
     if len(given) != 1 or not isinstance(given[0], str) or not given[0].strip():
-        raise InvalidParameterError("input", given, "one question, a string")
+        raise InvalidParameterError("input", given, "a question, one string")
     return given[0].strip()

@@ -114,7 +114,7 @@ class TwoTurnSynthesizer(BaseSynthesizer):
             empty_response=empty_response,
         )
         if streaming and isinstance(self._llm, StructuredLLM):
-            raise InvalidParameterError("streaming", streaming, "False with a structured LLM")
+            raise InvalidParameterError.because("A structured LLM does not stream: omit streaming.")
         self._count_tokens = token_counter(tokenizer)
         self._one_turn_max_tokens = check_one_turn_max_tokens(one_turn_max_tokens)
         self._templates: dict[str, BasePromptTemplate] = {
@@ -197,11 +197,10 @@ class TwoTurnSynthesizer(BaseSynthesizer):
         try:
             return fit_context(self._documents(texts), max_tokens=room, count_tokens=count_tokens)
         except InvalidParameterError as error:
-            raise InvalidParameterError(
-                "context_window",
-                helper.context_window,
-                f"more than {helper.num_output} tokens of output and {prompt} of prompt",
-                "The model has no room for any document.",
+            raise InvalidParameterError.because(
+                "The model has no room for any document: besides one, its"
+                f" context_window={helper.context_window} must hold {helper.num_output} tokens of"
+                f" output and {prompt} of prompt."
             ) from error
 
     def _documents(self, texts: Sequence[str]) -> list[ReaderDocument]:

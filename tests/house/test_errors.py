@@ -11,6 +11,7 @@ from longrag import errors
 ROOT = Path(__file__).parents[2]
 ROOMS = (
     "longrag/errors.py",
+    "llama_index_longrag",
     "longrag/calls",
     "longrag/decoding",
     "longrag/quoting",

@@ -105,5 +105,5 @@ def test_filters_are_joined_and_nested(index):
     nested = MetadataFilters(filters=[big, small])
     filters = MetadataFilters(filters=[quote, nested], condition="or")
     assert names(index, filters) == {"O'Brien.md", "1"}
-    with pytest.raises(InvalidParameterError, match="joined by AND or OR"):
+    with pytest.raises(InvalidParameterError, match="must be one of AND and OR"):
         names(index, MetadataFilters(filters=[quote], condition="not"))

@@ -126,9 +126,9 @@ def test_propositions_need_a_model_and_nothing_else_does(monkeypatch, tmp_path):
     assert make().query(BURNED).response == "1684"
     with pytest.raises(InvalidParameterError, match=r"llm must be an LLM, here or in Settings.llm"):
         make(keys="proposition")
-    with pytest.raises(InvalidParameterError, match="llm must be left out unless"):
+    with pytest.raises(InvalidParameterError, match="asks a language model: omit llm"):
         make(llm=ExtractiveLLM())
-    with pytest.raises(InvalidParameterError, match="journal must be left out unless"):
+    with pytest.raises(InvalidParameterError, match="asks a language model: omit journal"):
         make(journal=tmp_path / "j.db")
 
 

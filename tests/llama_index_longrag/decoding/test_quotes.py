@@ -130,7 +130,7 @@ class Shape(BaseModel):
 def test_what_cannot_be_is_refused():
     with pytest.raises(InvalidParameterError, match="writes text"):
         engine(Writing().as_structured_llm(Shape))
-    with pytest.raises(InvalidParameterError, match="or else a retriever"):
+    with pytest.raises(InvalidParameterError, match="Pass either index or retriever, not both"):
         QuoteQueryEngine.from_args(None, Writing())
     with pytest.raises(InvalidParameterError, match="left out with a retriever"):
         QuoteQueryEngine.from_args(

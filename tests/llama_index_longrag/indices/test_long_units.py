@@ -87,7 +87,7 @@ def test_another_vector_store_is_refused_before_anything_is_paid():
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ({"granularity": "unit"}, "granularity must be chunk or document, got 'unit'"),
+        ({"granularity": "unit"}, 'granularity must be one of "chunk" and "document"'),
         ({"granularity": "sentence"}, "granularity must be"),
         ({"max_tokens": 0}, "max_tokens must be"),
         ({"chunk_size": 2.5}, "chunk_size must be"),

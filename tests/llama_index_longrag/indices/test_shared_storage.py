@@ -302,7 +302,7 @@ def test_an_index_in_a_database_writes_no_folder_that_could_not_be_loaded(kind, 
     index = kind.open(tmp_path / "i.db", embed_model=HashEmbedding(), **own)
     index.insert(page(1))
     for persist in WAYS.values():
-        with pytest.raises(InvalidParameterError, match="the database keeps every change"):
+        with pytest.raises(InvalidParameterError, match="The database keeps every change"):
             persist(index, tmp_path / "saved")
     with pytest.raises(InvalidParameterError, match=r"'\./storage'"):
         index.storage_context.persist()

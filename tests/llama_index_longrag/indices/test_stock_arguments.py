@@ -54,7 +54,7 @@ def test_what_the_index_cannot_do_is_refused_of_its_vector_store_too(kind):
             VectorIndexRetriever(index, **settings).retrieve("otters")
     with pytest.raises(InvalidParameterError, match="a search of the index"):
         VectorIndexRetriever(index, vector_store_kwargs={"where": 1}).retrieve("otters")
-    with pytest.raises(InvalidParameterError, match="Call its insert_nodes"):
+    with pytest.raises(InvalidParameterError, match="call insert_nodes of the index"):
         index.vector_store.add([])
-    with pytest.raises(InvalidParameterError, match="Call its delete_ref_doc"):
+    with pytest.raises(InvalidParameterError, match="call delete_ref_doc of the index"):
         index.vector_store.delete("d1")

@@ -425,9 +425,8 @@ def test_settings_are_written_down_without_the_models_secrets():
     assert "scripted" in written["llm"]
     assert "sk-secret" not in str(written)
     assert written == compress.to_dict()
-    with pytest.raises(InvalidParameterError, match="llm must be left out") as error:
+    with pytest.raises(InvalidParameterError, match="takes no llm: omit it") as error:
         CompressPostprocessor(llm=Secret("x"))
-    assert "Secret" in str(error.value)
     assert "sk-secret" not in str(error.value)
 
 

@@ -190,7 +190,7 @@ def test_events_and_callbacks_tell_what_went_in_and_came_out(events):
 
 
 def test_without_a_question_it_says_so():
-    with pytest.raises(InvalidParameterError, match="query_bundle must be given"):
+    with pytest.raises(InvalidParameterError, match="depends on the question: pass query_bundle"):
         ScorerRerank(scorer=Words()).postprocess_nodes(found("red"))
 
 

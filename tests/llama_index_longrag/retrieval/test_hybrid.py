@@ -361,7 +361,7 @@ def test_nodes_that_only_a_store_has_must_be_given():
 
     context = StorageContext.from_defaults(vector_store=TextStore())
     index = index_of(storage_context=context)
-    with pytest.raises(InvalidParameterError, match="nodes must be given"):
+    with pytest.raises(InvalidParameterError, match="pass nodes"):
         HybridRetriever(index=index)
     assert ids(HybridRetriever(index=index_of(), nodes=NODES, alpha=9).retrieve("oak"))[0] == "weir"
 

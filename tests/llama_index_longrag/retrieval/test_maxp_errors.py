@@ -103,7 +103,7 @@ def test_nodes_that_name_no_unit_are_refused_with_a_remedy():
 
 def test_the_same_node_twice_is_refused():
     twice = [chunk(1, "u"), chunk(1, "v")]
-    with pytest.raises(InvalidParameterError, match="nodes must be nodes with distinct ids"):
+    with pytest.raises(InvalidParameterError, match="Nodes need distinct ids"):
         MaxPRetriever(nodes=twice, embed_model=HashEmbedding())
 
 

@@ -423,7 +423,7 @@ async def test_any_store_of_the_framework_may_be_beneath(nodes, pictures, how):
     caption = await asked(engine, about(pictures / "green.png"), how)
     assert (str(caption), caption.metadata) == ("Green.", {"generated": True, "similarity": 0.0})
     for refused in (lambda: engine.insert_nodes(nodes), lambda: engine.persist("x")):
-        with pytest.raises(InvalidParameterError, match="Insert into its index"):
+        with pytest.raises(InvalidParameterError, match="insert there, and persist that"):
             refused()
 
 
@@ -501,13 +501,13 @@ async def test_an_empty_engine_generates_and_embeds_nothing(pictures, how):
 @pytest.mark.parametrize(
     ("changed", "message"),
     [
-        ({"nodes": None}, "retriever must be given when nodes are not"),
+        ({"nodes": None}, "Pass either nodes or retriever, not both"),
         ({"image_threshold": 1.5}, "image_threshold must be a cosine"),
         ({"caption_threshold": None}, "caption_threshold must be a cosine"),
         ({"image_generator": "draw"}, "image_generator must be an LLM or a function"),
         ({"caption_generator": 3}, "caption_generator must be an LLM or a function"),
-        ({"nodes": [TextNode(text="x")]}, "nodes must be image nodes or documents"),
-        ({"nodes": [ImageNode(id_="x")]}, "the image of node 'x' must be given as one of image,"),
+        ({"nodes": [TextNode(text="x")]}, "a node must be an image node or document"),
+        ({"nodes": [ImageNode(id_="x")]}, "The node 'x' needs an image, as one of image,"),
         (
             {"nodes": [ImageNode(id_="x", image_path="a")] * 2},
             r"items\[1\].id must be",
@@ -525,8 +525,8 @@ def test_settings_and_nodes_are_checked(changed, message):
 async def test_a_question_that_cannot_be_answered_is_refused(nodes, pictures, how):
     engine = engine_of(nodes, image_generator=None, caption_generator=None)
     for query, message in (
-        ("red", "image_generator must be given.* call retrieve"),
-        (about(pictures / "red.png"), "caption_generator must be given"),
+        ("red", "image_generator must be a generator.* call retrieve"),
+        (about(pictures / "red.png"), "caption_generator must be a generator, got None"),
         (" ", "query_str must be a text that is not blank"),
         (QueryBundle("x", image_path=" "), "image_path must be the path of an image"),
     ):

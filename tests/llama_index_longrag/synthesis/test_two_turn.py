@@ -158,7 +158,7 @@ def test_a_window_without_room_for_a_document_is_refused_before_any_call(found, 
     for streaming in (False, True):
         for window in (260, 315):
             synthesizer, llm = reader(LONG, SHORT, context_window=window, streaming=streaming)
-            with pytest.raises(InvalidParameterError, match="context_window must be more than 256"):
+            with pytest.raises(InvalidParameterError, match="must hold 256 tokens of output"):
                 synthesize(synthesizer, found, use_async=use_async)
             assert llm.prompts == []
 

@@ -71,7 +71,7 @@ def test_a_structured_model_with_nothing_to_say_gives_the_empty_response(found):
 
 def test_a_structured_model_is_not_streamed():
     llm = ScriptedLLM("").as_structured_llm(Year)
-    with pytest.raises(InvalidParameterError, match="streaming must be False with a structured"):
+    with pytest.raises(InvalidParameterError, match="A structured LLM does not stream"):
         TwoTurnSynthesizer(llm, streaming=True)
 
 
