@@ -77,8 +77,9 @@ def check_embedding(model: object) -> None:
     """
     for name in ("embed_documents", "embed_query"):
         if not callable(getattr(model, name, None)):
-            allowed = f"an embedding model, with a method {name}"
-            raise InvalidParameterError("embedding", type(model).__name__, allowed)
+            raise InvalidParameterError(
+                "embedding", type(model).__name__, f"an embedding model, with a method {name}"
+            )
 
 
 def check_llm(llm: object) -> None:
@@ -88,8 +89,12 @@ def check_llm(llm: object) -> None:
         InvalidParameterError: it is neither None nor a runnable.
     """
     if llm is not None and not isinstance(llm, Runnable):
-        allowed = "a language model or a runnable"
-        raise InvalidParameterError("llm", llm, allowed, "Put a function into a RunnableLambda.")
+        raise InvalidParameterError(
+            "llm",
+            llm,
+            "a language model or a runnable",
+            "Put a function into a RunnableLambda.",
+        )
 
 
 def embed(model: Embeddings, request: Embed, config: RunnableConfig | None = None) -> Any:
@@ -225,8 +230,9 @@ def to_prompt(
     if isinstance(template, str):
         return template
     if not isinstance(template, BasePromptTemplate):
-        allowed = "a prompt template, or its text"
-        raise InvalidParameterError("prompt", type(template).__name__, allowed)
+        raise InvalidParameterError(
+            "prompt", type(template).__name__, "a prompt template, or its text"
+        )
     needed, variables = next(iter(slots)), set(template.input_variables)
     if needed not in variables or not variables <= set(slots):
         raise InvalidParameterError(

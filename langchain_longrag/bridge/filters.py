@@ -61,10 +61,11 @@ def read_arguments(*names: str) -> Runnable[dict[str, Any], dict[str, Any]]:
 
     def add(inputs: Any, **given: Any) -> Any:
         wanted = {name: value for name, value in given.items() if value is not None}
-        for name, value in wanted.items():
+        for name in wanted:
             if names and name not in names:
-                allowed = f"left out: calls take {', '.join(names)}"
-                raise InvalidParameterError(name, value, allowed)
+                raise InvalidParameterError.because(
+                    f"Calls take {', '.join(names)} alone: omit {name}."
+                )
         if not isinstance(inputs, dict):
             if not wanted:
                 return inputs
@@ -181,16 +182,14 @@ def _narrow_retriever(retriever: BaseRetriever, given: Mapping[str, Any]) -> Any
         if made:
             changed[name] = made
     if not changed:
-        raise _refusal(retriever, given)
+        raise _refusal(retriever, next(iter(given)))
     return retriever.model_copy(update=changed)
 
 
-def _refusal(runnable: object, given: Mapping[str, Any]) -> InvalidParameterError:
-    return InvalidParameterError(
-        next(iter(given)),
-        "given with the call",
-        f"left out over a {type(runnable).__name__}, whose calls take none",
-        "Give a vector store its own kind of filter in search_kwargs.",
+def _refusal(runnable: object, name: str) -> InvalidParameterError:
+    return InvalidParameterError.because(
+        f"Calls of a {type(runnable).__name__} take no {name}: omit it, or give a vector store its"
+        " own kind of filter in search_kwargs."
     )
 
 
@@ -215,21 +214,20 @@ def join_search(
     """
     kind, added = kind_of(store), dict(given)
     harmless = (*_NO_FILTERS, *kind.harmless)
-    for name, value in added.items():
+    for name in added:
         if name not in harmless and not _takes(store, name):
-            raise _refusal(store, {name: value})
+            raise _refusal(store, name)
     if _FILTER in added:
         added[_FILTER] = kind.read_filter(added[_FILTER])
     if isinstance(added.get(_FILTER), DocumentFilter):
-        allowed = f"one filter of {type(store).__name__}'s own kind"
-        raise InvalidParameterError(_FILTER, "several filters", allowed, "Join them in one.")
+        raise InvalidParameterError.because(
+            f"Join several filters in one of {type(store).__name__}'s own kind."
+        )
     for name, value in added.items():
         if name in own and name not in harmless and own[name] is not value:
-            raise InvalidParameterError(
-                name,
-                value,
-                "left out where search_kwargs has one",
-                "Otherwise what it hides would be shown: put both conditions into one filter.",
+            raise InvalidParameterError.because(
+                f"What search_kwargs hides would be shown by another {name}: put both conditions"
+                " into one filter."
             )
     return {**own, **added}
 

@@ -32,6 +32,7 @@ Image: TypeAlias = str | bytes
 """A path or URL, or the image itself."""
 
 _OTHERS = frozenset({"non_standard", "audio", "video", "file"})
+_INPUT = "a text that is not blank, an image's content block, or a message with either"
 
 _SIGNATURES = {
     b"\x89PNG": "image/png",
@@ -58,22 +59,23 @@ def read_request(inputs: Any) -> tuple[Image, Wanted]:
     Raises:
         InvalidParameterError: neither a text nor one image.
     """
-    allowed = "a text that is not blank, an image's content block, or a message with either"
     if isinstance(inputs, Mapping):
         inputs = HumanMessage(content=[dict(inputs)])
     if isinstance(inputs, BaseMessage):
         images = _read_images(inputs)
         if len(images) > 1:
-            raise InvalidParameterError("input", f"{len(images)} images", "one image or a text")
+            raise InvalidParameterError.because(
+                f"Ask with one image or a text, got {len(images)} images."
+            )
         if images:
             return images[0], "caption"
         kinds = {block["type"] for block in inputs.content_blocks}
         if isinstance(inputs, HumanMessage) and kinds & _OTHERS:
             # The text alone would ask for an image, and pay for one.
-            raise InvalidParameterError("input", inputs.content, allowed)
+            raise InvalidParameterError("input", inputs.content, _INPUT)
         inputs = inputs.text
     if not isinstance(inputs, str) or not inputs.strip():
-        raise InvalidParameterError("input", inputs, allowed)
+        raise InvalidParameterError("input", inputs, _INPUT)
     return str(inputs), "image"
 
 
@@ -89,8 +91,9 @@ def to_item(document: Document, number: int, image_key: str) -> MediaItem:
     metadata.pop(image_key, None)
     image = _read_image(given)
     if not image:
-        allowed = "a path, a URL, bytes or an image's content block"
-        raise InvalidParameterError(f"metadata[{image_key!r}]", given, allowed)
+        raise InvalidParameterError(
+            f"metadata[{image_key!r}]", given, "a path, a URL, bytes or an image's content block"
+        )
     caption, generated = document.page_content, metadata.get("generated") is True
     named = image if isinstance(image, str) else sha256(image).hexdigest()
     id_ = document.id or stable_id("media", number, named, caption)
@@ -199,7 +202,9 @@ def _read_block(block: Mapping[str, Any]) -> Image:
     except (TypeError, ValueError, Base64Error) as error:
         raise InvalidParameterError("base64", f"{data!r:.80}", "an image in base64") from error
     if not image:
-        raise InvalidParameterError("image", dict(block), "given by its url or in base64")
+        raise InvalidParameterError.because(
+            f"Give an image by its url or in base64, got {dict(block)}."
+        )
     return image
 
 

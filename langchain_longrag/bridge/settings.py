@@ -74,9 +74,10 @@ def _own_error(owner: type[BaseModel], error: ValidationError) -> LongragError:
             except InvalidParameterError as refusal:
                 return refusal
         case "missing":
-            return InvalidParameterError(name, None, "given")
+            return InvalidParameterError.because(f"Pass the missing {name} to {owner.__name__}.")
         case "frozen_field":
-            allowed = "left as it is: the field is frozen"
-            return InvalidParameterError(name, received, allowed, f"Make another {owner.__name__}.")
+            return InvalidParameterError.because(
+                f"The field {name} is frozen: make another {owner.__name__}."
+            )
     allowed = first["msg"].removeprefix("Input should be ")
-    return InvalidParameterError(name, received, allowed)
+    return InvalidParameterError(name, received, f"an allowed value: {allowed}")

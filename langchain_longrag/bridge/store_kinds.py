@@ -279,7 +279,7 @@ def _cursor_of(store: Any) -> Any:
 def _rank_duckdb(query: StoreQuery) -> Call:
     if FILTER in query.kwargs:
         # Its class would pass over it without a word.
-        raise InvalidParameterError("search_kwargs", FILTER, "without it: DuckDB has no filters")
+        raise InvalidParameterError.because("DuckDB has no filters: omit filter.")
     store = query.store
     if query.vector is not None:
         store = with_vector(store, "_embedding", query.vector)
@@ -450,11 +450,9 @@ def _list_milvus(query: StoreQuery, limit: int | None) -> Call:
 
 def _require_appending(store: Any) -> None:
     if store.mode != "append":
-        raise InvalidParameterError(
-            "vectorstore",
-            f"LanceDB with mode={store.mode!r}",
-            "made with mode='append'",
-            "With any other mode each addition takes the place of all rows.",
+        raise InvalidParameterError.because(
+            "Make LanceDB with mode='append': with any other mode each addition takes the place of"
+            f" all rows, got {store.mode!r}."
         )
 
 

@@ -174,7 +174,7 @@ class ChatRiches(QuotesOnly, RichesComponent, BaseChatModel):
             InvalidParameterError: a message is a tool's or has an image, or tools are given.
         """
         if tools:
-            raise InvalidParameterError("tools", len(tools), "omitted: tools cannot be called")
+            raise InvalidParameterError.because("No tools can be called: omit tools.")
         markers = self.decoder.markers
         return sum(
             self.get_num_tokens(render_message(message, self.prompt, markers=markers))
@@ -298,7 +298,7 @@ class ChatRiches(QuotesOnly, RichesComponent, BaseChatModel):
         check_arguments("the call", kwargs, _AT_CALL)
         own = self.decoder.language_model.name
         if kwargs.get("model", own) != own:
-            raise InvalidParameterError("model", kwargs["model"], f"{own!r}, which is loaded")
+            raise InvalidParameterError("model", kwargs["model"], f"the loaded {own!r}")
         _check_temperature(kwargs.get("temperature"))
         if (most := kwargs.get("max_tokens")) is not None:
             check_k(most, "max_tokens")
@@ -385,7 +385,7 @@ def _to_usage(generation: Generation) -> UsageMetadata:
 def _check_temperature(temperature: object) -> None:
     if temperature not in (None, 0) or isinstance(temperature, bool):
         raise InvalidParameterError(
-            "temperature", temperature, "0 or None", "Decoding searches and does not sample."
+            "temperature", temperature, "None or 0", "Decoding searches and does not sample."
         )
 
 

@@ -120,9 +120,9 @@ class CitedCorpus:
     def _read_text(self, doc_id: str, start: int, end: int) -> str:
         text = self._by_id[doc_id].text
         if end > len(text):
-            allowed = "the documents that the keys were made of"
-            raise InvalidParameterError(
-                "documents", f"{doc_id!r} with {len(text)} characters", allowed
+            raise InvalidParameterError.because(
+                f"Pass the documents that the keys were made of: {doc_id!r} has only {len(text)}"
+                " characters."
             )
         return text[start:end]
 

@@ -31,12 +31,15 @@ def to_messages(messages: Sequence[BaseMessage], *, decoded: bool = True) -> lis
 def _to_message(message: BaseMessage, decoded: bool) -> Message:
     if not isinstance(message, HumanMessage | SystemMessage | AIMessage):
         raise InvalidParameterError(
-            "messages", message.type, "system, human and AI messages", "No tools can be called."
+            "a message",
+            message.type,
+            "a system, human or AI message",
+            "No tools can be called.",
         )
     if isinstance(message, AIMessage):
         whole = message.response_metadata.get(OUTPUT) if decoded else None
         return Message("assistant", whole if isinstance(whole, str) else message.text)
     for block in message.content if isinstance(message.content, list) else ():
         if isinstance(block, dict) and block.get("type") != "text":
-            raise InvalidParameterError("messages", block.get("type"), "text-only messages")
+            raise InvalidParameterError("a block of a message", block.get("type"), "a text")
     return Message("user" if isinstance(message, HumanMessage) else "system", message.text)

@@ -72,7 +72,7 @@ def check_citations(
     if not isinstance(documents, Sequence) or not all(
         isinstance(one, Document) for one in documents
     ):
-        raise InvalidParameterError("documents", documents, "documents of LangChain")
+        raise InvalidParameterError("documents", documents, "a list of documents of LangChain")
     citable = [
         Citable.of(quotable([passage]), cast("Document", passage.source).metadata)
         for passage in to_passages(documents)

@@ -213,8 +213,9 @@ class LongRAGIndex(ChangingIndex):
             EmbeddingError: the embedder returned unusable vectors.
         """
         if self.filter is not None:
-            remedy = "The page shows the whole index, hidden documents too."
-            raise InvalidParameterError("filter", self.filter, "None to explore", remedy)
+            raise InvalidParameterError.because(
+                "The page shows the whole index, hidden documents too: explore one without filter."
+            )
         flow = page.explore(
             units=self._corpus,
             questions=questions,

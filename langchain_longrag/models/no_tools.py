@@ -9,12 +9,12 @@ from langchain_core.language_models import BaseChatModel
 from longrag.errors import UnsupportedError
 
 _TOOLS: Final = (
-    "{} only quotes and cannot call tools: give tools to another chat model, and let its agent ask"
-    " this one by a tool, such as create_longrag_tool or a chain's as_tool()"
+    "call tools: give tools to another chat model, and let its agent ask this one by a tool, such"
+    " as create_longrag_tool or a chain's as_tool()"
 )
 _SCHEMA: Final = (
-    "{} only quotes and cannot fill in a schema: read what it quotes in the message's annotations"
-    " or in a chain's context, or ask another chat model for the schema"
+    "fill in a schema: read what it quotes in the message's annotations or in a chain's context, or"
+    " ask another chat model for the schema"
 )
 
 
@@ -29,7 +29,7 @@ class _Refused:
 
     def __get__(self, model: object, owner: type) -> Any:
         def refuse(*args: object, **kwargs: object) -> NoReturn:
-            raise UnsupportedError(self._why.format(owner.__name__))
+            raise UnsupportedError(f"{owner.__name__} only quotes and cannot {self._why}")
 
         return getattr(BaseChatModel, self._name) if model is None else refuse
 

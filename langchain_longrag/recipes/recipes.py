@@ -229,8 +229,9 @@ class _Chain:
         wrapped, hybrid = _wrap_retriever(retriever, documents, alpha)
         embeds = wrapped.embedding if embedding is None else embedding
         if compressor == "default" and embeds is None:
-            raise InvalidParameterError(
-                "embedding", None, "given for this retriever", "Or set compressor=None."
+            raise InvalidParameterError.because(
+                "The retriever has no embedding model to compress by: pass embedding, or set"
+                " compressor=None."
             )
         recipe = Recipe(
             transform=None if transform is None else to_transform(transform),
@@ -328,16 +329,16 @@ def _wrap_retriever(
     """Return what is searched, and the keywords beside it."""
     if isinstance(retriever, HybridRetriever):
         if documents is not None:
-            raise InvalidParameterError(
-                "documents", f"{len(documents)} documents", "None with a HybridRetriever"
+            raise InvalidParameterError.because(
+                "A HybridRetriever has its documents: omit documents."
             )
         return retriever.wrapped, retriever
     store = retriever if isinstance(retriever, VectorStore) else None
     own = retriever if not isinstance(retriever, VectorStore) else None
     if alpha is None:
         if documents is not None:
-            raise InvalidParameterError(
-                "documents", f"{len(documents)} documents", "None with alpha=None"
+            raise InvalidParameterError.because(
+                "With alpha=None no keywords are read: omit documents."
             )
         return WrappedRetriever(own, store), None
     hybrid = HybridRetriever(retriever=own, vectorstore=store, documents=documents, alpha=alpha)

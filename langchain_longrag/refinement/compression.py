@@ -118,13 +118,15 @@ class CompressDocuments(CheckedModel, BaseDocumentCompressor):
         if self.method not in get_args(Method):
             raise InvalidParameterError("method", self.method, f"one of {get_args(Method)}")
         if getattr(self, _MODEL[self.method]) is None:
-            raise InvalidParameterError(
-                _MODEL[self.method], None, f"given for method {self.method!r}"
+            raise InvalidParameterError.because(
+                f"The method {self.method!r} needs {_MODEL[self.method]}: pass it."
             )
         for name, methods in _ONLY_OF.items():
             value, unset = getattr(self, name), type(self).model_fields[name].default
             if value is not unset and self.method not in methods:
-                raise InvalidParameterError(name, value, f"left out for method {self.method!r}")
+                raise InvalidParameterError.because(
+                    f"The method {self.method!r} takes no {name}: omit it."
+                )
         check_size("max_concurrency", self.max_concurrency)
         Limit(self.ratio, self.token_budget)
         if self.method == "abstractive":

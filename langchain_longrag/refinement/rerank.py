@@ -238,7 +238,9 @@ class TildeRerank(ScorerRerank):
 
 
 def _refuse_unweighted(query: str, texts: Sequence[str], /) -> Any:
-    raise InvalidParameterError("texts", texts, "those of documents whose terms were weighed")
+    raise InvalidParameterError.because(
+        "Only documents whose terms were weighed can be reranked by TILDE: weigh these, too."
+    )
 
 
 def _group_texts(

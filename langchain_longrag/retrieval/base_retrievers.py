@@ -49,9 +49,7 @@ class WrappedRetriever:
         search_kwargs: Mapping[str, Any] | None = None,
     ) -> None:
         if (retriever is None) == (vectorstore is None):
-            raise InvalidParameterError(
-                "retriever", retriever, "given when vectorstore is not, and the other way round"
-            )
+            raise InvalidParameterError.because("Pass either retriever or vectorstore, not both.")
         if retriever is not None:
             check_retriever(retriever)
         if vectorstore is not None and not isinstance(vectorstore, VectorStore):
@@ -61,11 +59,11 @@ class WrappedRetriever:
         self.store = vectorstore
         self.search_kwargs = dict(search_kwargs or {})
         if retriever is not None and self.search_kwargs:
-            raise InvalidParameterError(
-                "search_kwargs", search_kwargs, "left out unless a vectorstore is given"
+            raise InvalidParameterError.because(
+                "search_kwargs go with vectorstore: omit them with a retriever."
             )
         if "k" in self.search_kwargs:
-            raise InvalidParameterError("search_kwargs", search_kwargs, "without k", "Pass k.")
+            raise InvalidParameterError.because("Pass k itself, not in search_kwargs.")
         if type(retriever) is VectorStoreRetriever and retriever.search_type == "similarity":
             self.store = retriever.vectorstore
             self.search_kwargs = {k: v for k, v in retriever.search_kwargs.items() if k != "k"}

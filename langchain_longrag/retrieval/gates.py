@@ -190,8 +190,8 @@ def to_gate_prompt(prompt: BasePromptTemplate[Any] | None, *, by_model: bool) ->
     if prompt is None:
         return CLASSIFY_QUERY
     if not by_model:
-        raise InvalidParameterError(
-            "prompt", prompt, "left out unless the classifier is a language model"
+        raise InvalidParameterError.because(
+            "Only a language model reads a prompt: omit it with another classifier."
         )
     return to_prompt(prompt, "", {"input": "query"})
 

@@ -168,11 +168,9 @@ class HybridRetriever(CheckedModel, BaseRetriever):
         takes_one = "filter" in getattr(type(searched), "model_fields", {})
         # The keywords of documents that were given cannot be narrowed with the retriever.
         if wanted is None or not takes_one or self.documents is not None:
-            raise InvalidParameterError(
-                "filter",
-                filter,
-                "left out with documents, and over what takes no filter of this kind",
-                "Give a store its own kind of filter in search_kwargs.",
+            raise InvalidParameterError.because(
+                "A filter goes with a retriever that takes one and has its documents: omit it, or"
+                " give a store its own kind in search_kwargs."
             )
         return self._narrowed.get(wanted, lambda: self._make_narrow(wanted))
 

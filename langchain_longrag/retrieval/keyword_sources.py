@@ -47,11 +47,8 @@ def find_keyword_source(
         return GivenDocuments(list(documents))
     if isinstance(store, InMemoryVectorStore):
         return StoreInMemory(store, search_kwargs.get("filter"))
-    raise InvalidParameterError(
-        "documents",
-        None,
-        "given for this retriever",
-        "It does not tell which documents it searches.",
+    raise InvalidParameterError.because(
+        "The retriever does not tell which documents it searches: pass documents."
     )
 
 

@@ -167,17 +167,13 @@ class MaxPRetriever(CheckedModel, BaseRetriever):
         check_approximate(self.approximate, in_memory=self.vectorstore is None)
         embedded = self.index is not None or self.documents is not None
         if embedded == (self.vectorstore is not None):
-            raise InvalidParameterError(
-                "vectorstore",
-                self.vectorstore,
-                "given when documents are not, and the other way round",
-            )
+            raise InvalidParameterError.because("Pass either documents or vectorstore, not both.")
         if embedded and self.embedding is None:
-            raise InvalidParameterError("embedding", None, "given with documents")
+            raise InvalidParameterError.because("Documents have to be embedded: pass embedding.")
         if self.embedding is not None:
             check_embedding(self.embedding)
         if "k" in self.search_kwargs:
-            raise InvalidParameterError("search_kwargs", self.search_kwargs, "without k", "Pass k.")
+            raise InvalidParameterError.because("Pass k itself, not in search_kwargs.")
         self._stored = StoredUnits(self.unit_key)
         if self.documents is not None:
             self._embed(self.documents)
@@ -219,11 +215,8 @@ class MaxPRetriever(CheckedModel, BaseRetriever):
         if filter is not None or self.filter is not None:
             wanted = both(DocumentFilter.of(self.filter), DocumentFilter.of(filter))
         if wanted is not None and self.documents is None:
-            raise InvalidParameterError(
-                "filter",
-                self.filter if filter is None else filter,
-                "left out unless documents are given",
-                "Give a store its own kind of filter in search_kwargs.",
+            raise InvalidParameterError.because(
+                "A filter needs documents: give a store its own in search_kwargs."
             )
         if self.vectorstore is not None:
             return None
@@ -309,8 +302,9 @@ class MaxPRetriever(CheckedModel, BaseRetriever):
         self, filter: MetadataFilter | None, search: Mapping[str, Any]
     ) -> MaxPRetriever:
         if self.vectorstore is None:
-            name, value = next(iter(search.items()))
-            raise InvalidParameterError(name, value, "left out unless a vectorstore is given")
+            raise InvalidParameterError.because(
+                f"The arguments of a search go with vectorstore: omit {next(iter(search))}."
+            )
         given = dict(search) if filter is None else {**search, "filter": filter}
         own = join_search(self.vectorstore, self.search_kwargs, given)
         return self.model_copy(update={"search_kwargs": own})
@@ -330,8 +324,7 @@ class MaxPRetriever(CheckedModel, BaseRetriever):
         else:
             known = self.takes_vectors
             if vector is not None and not known:
-                allowed = "None over a store that is searched by queries alone"
-                raise InvalidParameterError("vector", "a vector", allowed)
+                raise InvalidParameterError.because("This store searches by text: omit vector.")
             if vector is None and known:
                 # Otherwise the store would embed the query again for every search.
                 vector = (yield from embed_query([query])).tolist()
@@ -375,17 +368,17 @@ class MaxPRetriever(CheckedModel, BaseRetriever):
         made: dict[str, Any] = self.unit_filter(exclude, only) if self.unit_filter else {}
         for key in made.keys() & self.search_kwargs.keys():
             # One would replace the other, and rows past the caller's filter would come back.
-            raise InvalidParameterError(
-                "search_kwargs",
-                key,
-                "without a key that unit_filter gives",
-                "Put both conditions into what unit_filter returns.",
+            raise InvalidParameterError.because(
+                f"Both search_kwargs and unit_filter give {key!r}: put both conditions into what"
+                " unit_filter returns."
             )
         return made
 
     def _require_index(self) -> UnitIndex:
         if self.index is None:
-            raise InvalidParameterError("documents", None, "given when vectorstore is not")
+            raise InvalidParameterError.because(
+                "Only documents in memory can be read: make the retriever with documents."
+            )
         return self.index
 
     def _find_embedding(self) -> Embeddings | None:

@@ -115,8 +115,9 @@ class MediaFinder(Runnable[Any, Document]):
         image_key: str = "image",
     ) -> None:
         if not (hasattr(embedding, "embed_image") and hasattr(embedding, "embed_query")):
-            allowed = "an object with embed_query and embed_image"
-            raise InvalidParameterError("embedding", type(embedding).__name__, allowed)
+            raise InvalidParameterError(
+                "embedding", type(embedding).__name__, "an object with embed_query and embed_image"
+            )
         self._embedding = embedding
         self._settings = MediaSettings(
             image_threshold,

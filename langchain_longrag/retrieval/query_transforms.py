@@ -116,8 +116,8 @@ class QueryTransformRetriever(CheckedModel, BaseRetriever):
         )
         check_llm(self.llm)
         if self.llm is None and isinstance(self.query_transform, str):
-            raise InvalidParameterError(
-                "llm", None, f"given for query_transform {self.query_transform!r}"
+            raise InvalidParameterError.because(
+                f"The query_transform {self.query_transform!r} needs a language model: pass llm."
             )
 
     def _get_relevant_documents(
@@ -242,8 +242,9 @@ def to_transform(
         )
         return made
     if isinstance(transform, str) or not callable(transform):
-        allowed = " or ".join(f'"{name}"' for name in get_args(TransformName))
-        raise InvalidParameterError("query_transform", transform, f"{allowed}, or a flow")
+        raise InvalidParameterError(
+            "query_transform", transform, f"one of {', '.join(get_args(TransformName))}, or a flow"
+        )
     if prompt is not None:
-        raise InvalidParameterError("prompt", prompt, "left out with a transform of your own")
+        raise InvalidParameterError.because("A transform of your own has its prompt: omit prompt.")
     return transform

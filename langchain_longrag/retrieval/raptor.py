@@ -85,9 +85,7 @@ class RaptorRetriever(TreeSearch):
     def _prepare(self) -> None:
         super()._prepare()
         if (self.index is None) == (self.vectorstore is None):
-            raise InvalidParameterError(
-                "vectorstore", self.vectorstore, "given when index is not, and the other way round"
-            )
+            raise InvalidParameterError.because("Pass either index or vectorstore, not both.")
         if self.vectorstore is None:
             return
         remedy = "A store knows neither all texts nor the edges: pass index."
@@ -99,9 +97,9 @@ class RaptorRetriever(TreeSearch):
                 given = getattr(search, name)
                 raise InvalidParameterError(name, given, "left out with a vectorstore", remedy)
         if "k" in self.search_kwargs:
-            raise InvalidParameterError("search_kwargs", self.search_kwargs, "without k", "Pass k.")
+            raise InvalidParameterError.because("Pass k itself, not in search_kwargs.")
         if self.filter is not None:
-            raise _no_filter(self.filter)
+            raise _no_filter()
 
     @property
     def has_similarities(self) -> bool:
@@ -132,7 +130,9 @@ class RaptorRetriever(TreeSearch):
 
     def _require_index(self) -> TreeSearch:
         if self.index is None:
-            raise InvalidParameterError("index", None, "given when vectorstore is not")
+            raise InvalidParameterError.because(
+                "A store does not give its tree: make the retriever with index."
+            )
         return self.index
 
     def _get_relevant_documents(
@@ -171,7 +171,7 @@ class RaptorRetriever(TreeSearch):
         config: RunnableConfig,
     ) -> RowSearch:
         if filter is not None:
-            raise _no_filter(filter)
+            raise _no_filter()
         k = self.k if k is None else k
         if k is not None:
             check_k(k)
@@ -195,10 +195,7 @@ class RaptorRetriever(TreeSearch):
         return params
 
 
-def _no_filter(filter: MetadataFilter) -> InvalidParameterError:
-    return InvalidParameterError(
-        "filter",
-        filter,
-        "left out with a vectorstore",
-        "Give the store its own kind of filter in search_kwargs.",
+def _no_filter() -> InvalidParameterError:
+    return InvalidParameterError.because(
+        "A filter needs an index: give a store its own in search_kwargs."
     )

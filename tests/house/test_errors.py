@@ -9,37 +9,8 @@ import pytest
 from longrag import errors
 
 ROOT = Path(__file__).parents[2]
-ROOMS = (
-    "longrag/errors.py",
-    "llama_index_longrag",
-    "longrag/calls",
-    "longrag/decoding",
-    "longrag/quoting",
-    "longrag/recipes",
-    "longrag/refinement",
-    "longrag/retrieval",
-    "longrag/synthesis",
-    "longrag/ingestion",
-    "longrag/models",
-    "longrag/prompts.py",
-    "longrag/cli",
-    "longrag/evaluation",
-    "longrag/executors",
-    "longrag/explorer",
-    "longrag/import_paths.py",
-    "longrag/index_file",
-    "longrag/indexing",
-    "longrag/indices",
-    "longrag/journal.py",
-    "longrag/journal_storage.py",
-    "longrag/mcp_server",
-    "longrag/stores",
-)
-SOURCES = [
-    path
-    for room in ROOMS
-    for path in sorted((ROOT / room).rglob("*.py") if (ROOT / room).is_dir() else [ROOT / room])
-]
+PACKAGES = ("longrag", "llama_index_longrag", "langchain_longrag")
+SOURCES = [path for package in PACKAGES for path in sorted((ROOT / package).rglob("*.py"))]
 
 # "<parameter> must be <allowed>, got <value>"
 ALLOWED = re.compile(r"""(an?|the|one of|at (least|most)|None or|True or False)\b|["']""")

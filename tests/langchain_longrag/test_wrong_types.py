@@ -57,7 +57,10 @@ def test_a_wrong_type_is_a_typed_error(name):
 
 
 def test_the_error_names_the_setting_the_type_and_what_is_allowed():
-    with pytest.raises(LongragError, match=r"docstore must be an instance of BaseStore, got 'Odd'"):
+    with pytest.raises(
+        LongragError,
+        match=r"docstore must be an allowed value: an instance of BaseStore, got 'Odd'",
+    ):
         lc.MaxPRetriever(documents=PAGES, embedding=HashEmbeddings(), docstore=Odd())
     with pytest.raises(LongragError, match=r"chunksize.*Did you mean 'chunk_size'"):
         lc.LongRAGIndex(embedding=HashEmbeddings(), chunksize=3)

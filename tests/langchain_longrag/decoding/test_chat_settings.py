@@ -66,7 +66,7 @@ def test_what_is_not_written_within_the_corpus_ends_stuck():
     ("setting", "match"),
     [
         ({"temperature": 0.7}, "Decoding searches and does not sample"),
-        ({"temperature": True}, "temperature must be 0 or None"),
+        ({"temperature": True}, "temperature must be None or 0"),
         ({"max_tokens": 0}, "max_tokens must be an integer of at least 1"),
         ({"timeout": 0}, "timeout must be None or seconds above 0"),
         ({"timeout": float("nan")}, "timeout must be None or seconds above 0"),
@@ -116,7 +116,7 @@ def test_unknown_settings_are_refused():
         chat().invoke(QUESTION, top_p=0.5)
     with pytest.raises(InvalidParameterError, match="tools"):
         chat().bind(tools=[]).invoke(QUESTION)
-    with pytest.raises(InvalidParameterError, match="'reader', which is loaded"):
+    with pytest.raises(InvalidParameterError, match="model must be the loaded 'reader'"):
         chat().invoke(QUESTION, model="another")
     assert chat().invoke(QUESTION, model="reader", temperature=0).text == WHOLE
 

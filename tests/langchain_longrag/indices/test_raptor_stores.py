@@ -346,7 +346,7 @@ def test_rows_that_are_no_nodes_are_an_error_unless_filtered():
     kept = {"filter": lambda document: "level" in document.metadata}
     found = RaptorRetriever(vectorstore=store, search_kwargs=kept).invoke("Boats of another kind.")
     assert "other" not in {document.id for document in found}
-    with pytest.raises(InvalidParameterError, match="search_kwargs must be without k"):
+    with pytest.raises(InvalidParameterError, match="Pass k itself, not in search_kwargs"):
         RaptorRetriever(vectorstore=store, search_kwargs={"k": 3})
 
 
@@ -382,7 +382,7 @@ def test_rows_have_equal_keys_where_a_store_has_a_field_for_each():
 def test_a_store_that_replaces_all_its_rows_is_refused():
     module = "langchain_community.vectorstores.lancedb"
     lance = of_package(ListStore, module, "LanceDB", mode="overwrite")
-    with pytest.raises(InvalidParameterError, match="made with mode='append'"):
+    with pytest.raises(InvalidParameterError, match="Make LanceDB with mode='append'"):
         build([page(0)], vectorstore=lance(HashEmbeddings()))
     lance.mode = "append"
     store = lance(HashEmbeddings())

@@ -486,10 +486,10 @@ def test_what_is_not_allowed_is_refused_by_name(embedding):
     for name, settings in bad:
         with pytest.raises(InvalidParameterError, match=f"^{name} must be"):
             best_performance(memory, model, **{"reranker": None, **settings})
-    with pytest.raises(InvalidParameterError, match=r"^embedding must be given"):
+    with pytest.raises(InvalidParameterError, match="to compress by: pass embedding"):
         best_performance(Plain(found=[]), model, reranker=None, documents=PAGES)
     hybrid = HybridRetriever(vectorstore=memory)
-    with pytest.raises(InvalidParameterError, match=r"^documents must be None"):
+    with pytest.raises(InvalidParameterError, match="A HybridRetriever has its documents"):
         best_performance(hybrid, model, reranker=None, documents=PAGES)
     with pytest.raises(InvalidParameterError, match=r"^retriever must be"):
         best_performance("store", model, reranker=None)

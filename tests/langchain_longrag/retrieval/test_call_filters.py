@@ -224,7 +224,7 @@ async def test_a_call_over_a_store_has_search_arguments_of_its_own(store):
     assert ids_of({"context": retriever.invoke("mill", filter=lambda one: one.id == "red1")}) == {
         "red1"
     }
-    with pytest.raises(InvalidParameterError, match="left out unless a vectorstore"):
+    with pytest.raises(InvalidParameterError, match="go with vectorstore: omit"):
         lc.MaxPRetriever(documents=retriever.invoke("mill"), embedding=HashEmbeddings()).invoke(
             "mill", fetch_k=3
         )

@@ -139,7 +139,7 @@ def test_what_the_model_raises_is_raised():
 def test_what_is_no_classifier_or_no_question_is_refused():
     with pytest.raises(InvalidParameterError, match=r"^classifier must be"):
         gate(classifier="bert")
-    with pytest.raises(InvalidParameterError, match=r"^prompt must be left out"):
+    with pytest.raises(InvalidParameterError, match="reads a prompt: omit it"):
         gate(prompt=PromptTemplate.from_template("{input}"))
     with pytest.raises(InvalidParameterError, match=r"^prompt must be a template with"):
         gate(classifier=replying(str), prompt=PromptTemplate.from_template("{question}"))

@@ -246,7 +246,9 @@ def test_bad_settings_are_refused_by_name(embedding):
     for name, value in (("k", 0), ("k", True), ("alpha", -1), ("alpha", "x"), ("candidates", 3)):
         with pytest.raises(InvalidParameterError, match=f"^{name} must be"):
             HybridRetriever(vectorstore=store, **{name: value})
-    with pytest.raises(InvalidParameterError, match="retriever must be given when vectorstore"):
+    with pytest.raises(
+        InvalidParameterError, match="Pass either retriever or vectorstore, not both"
+    ):
         HybridRetriever()
     with pytest.raises(InvalidParameterError, match="vectorstore is not"):
         HybridRetriever(vectorstore=store, retriever=store.as_retriever())
@@ -255,7 +257,7 @@ def test_bad_settings_are_refused_by_name(embedding):
     maxp = MaxPRetriever(documents=PAGES, embedding=embedding)
     with pytest.raises(InvalidParameterError, match="the retriever has them"):
         HybridRetriever(retriever=maxp, documents=PAGES)
-    with pytest.raises(InvalidParameterError, match="search_kwargs must be left out"):
+    with pytest.raises(InvalidParameterError, match="search_kwargs go with vectorstore"):
         HybridRetriever(retriever=Plain(found=[]), documents=PAGES, search_kwargs={"a": 1})
     with pytest.raises(ValueError, match="top_k"):
         HybridRetriever(vectorstore=store, top_k=3)

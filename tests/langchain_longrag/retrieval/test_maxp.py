@@ -113,14 +113,16 @@ def test_unknown_arguments_of_a_call_are_refused(embedding):
 def test_exactly_one_source_is_needed(embedding):
     store = memory_store([], embedding)
     with pytest.raises(
-        InvalidParameterError, match="vectorstore must be given when documents are not"
+        InvalidParameterError, match="Pass either documents or vectorstore, not both"
     ):
         MaxPRetriever(embedding=embedding)
     with pytest.raises(
-        InvalidParameterError, match="vectorstore must be given when documents are not"
+        InvalidParameterError, match="Pass either documents or vectorstore, not both"
     ):
         MaxPRetriever(documents=[], embedding=embedding, vectorstore=store)
-    with pytest.raises(InvalidParameterError, match="embedding must be given with documents"):
+    with pytest.raises(
+        InvalidParameterError, match="Documents have to be embedded: pass embedding"
+    ):
         MaxPRetriever(documents=greedy(3))
 
 

@@ -183,7 +183,7 @@ def test_the_users_filter_holds_in_every_round(embedding):
 
 def test_search_kwargs_may_not_name_another_k(embedding):
     store = memory_store(greedy(), embedding)
-    with pytest.raises(InvalidParameterError, match="search_kwargs must be without k"):
+    with pytest.raises(InvalidParameterError, match="Pass k itself, not in search_kwargs"):
         MaxPRetriever(vectorstore=store, search_kwargs={"k": 20})
 
 
@@ -203,7 +203,7 @@ def test_a_filter_given_twice_is_refused_before_rows_can_leak():
     retriever = MaxPRetriever(
         vectorstore=store, k=2, unit_filter=where, search_kwargs={"where": {"tenant": "a"}}
     )
-    with pytest.raises(InvalidParameterError, match="Put both conditions into what unit_filter"):
+    with pytest.raises(InvalidParameterError, match="put both conditions into what unit_filter"):
         retriever.invoke(QUERY)
 
 

@@ -522,15 +522,15 @@ async def test_an_input_that_cannot_be_answered_is_refused(documents, how):
         ({"input": "red"}, "input must be a text"),
         (HumanMessage([text, {"inline_data": {"data": "aGk="}}]), "input must be a text"),
         (HumanMessage([text, {"type": "file", "file_id": "f"}]), "input must be a text"),
-        (two, "input must be one image or a text, got '2 images'"),
-        ({"type": "image", "file_id": "f"}, "image must be given by its url or in base64"),
+        (two, "Ask with one image or a text, got 2 images"),
+        ({"type": "image", "file_id": "f"}, "Give an image by its url or in base64"),
         ({"type": "image", "base64": "?", "mime_type": "image/png"}, "an image in base64"),
     ):
         with pytest.raises(InvalidParameterError, match=message):
             await asked(finder_of(documents), query, how)
     finder = MediaFinder(Colours(), **THRESHOLDS)
     for query, message in (("red", "image_generator"), (block(b"x"), "caption_generator")):
-        with pytest.raises(InvalidParameterError, match=f"{message} must be given"):
+        with pytest.raises(InvalidParameterError, match=f"{message} must be a generator, got None"):
             await asked(finder, query, how)
 
 

@@ -269,7 +269,9 @@ def test_a_quote_may_close_where_a_sentence_of_its_text_ends():
 
 @pytest.mark.parametrize("text", ["", "  ", "\n\u3000"])
 def test_a_key_without_text_is_refused(text):
-    with pytest.raises(InvalidParameterError, match=r"keys\[1\].text must be not blank"):
+    with pytest.raises(
+        InvalidParameterError, match=r"keys\[1\].text must be a text that is not blank"
+    ):
         KeyIndex.from_keys(["rye", text], tokenizer=Bytes())
 
 
