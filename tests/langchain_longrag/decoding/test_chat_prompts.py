@@ -114,10 +114,10 @@ def test_no_message_can_break_the_form(text, system):
 @pytest.mark.parametrize(
     ("messages", "match"),
     [
-        ([], "last message must be a user's, got none"),
-        ([SystemMessage("Hello.")], "last message must be a user's, got system"),
-        ([HumanMessage("a"), AIMessage("b")], "last message must be a user's, got assistant"),
-        ([HumanMessage(" \n")], "question must be not blank"),
+        ([], "last message must be a user's, got 'none'"),
+        ([SystemMessage("Hello.")], "last message must be a user's, got 'system'"),
+        ([HumanMessage("a"), AIMessage("b")], "last message must be a user's, got 'assistant'"),
+        ([HumanMessage(" \n")], "question must be a text that is not blank"),
         ([HumanMessage("a"), ToolMessage("b", tool_call_id="1")], "No tools can be called"),
         (
             [HumanMessage([{"type": "image_url", "image_url": "x"}])],

@@ -96,7 +96,7 @@ async def test_settings_out_of_range_are_refused_at_making_and_at_a_call(setting
         ({"beam_size": 0}, "beam_size must be"),
         ({"keys": "word"}, "kind must be one of"),
         ({"mode": "words"}, "mode must be"),
-        ({"max_spans": 0, "min_spans": 1}, "max_spans must be"),
+        ({"max_spans": 0, "min_spans": 1}, "max_spans=0 leaves no quote"),
         ({"llm": 7}, "llm must be a language model"),
         ({"journal": 7}, "journal must be a path"),
         ({"keys": "proposition"}, "llm must be a language model, which writes propositions"),

@@ -136,8 +136,8 @@ async def test_a_model_of_the_framework_scores_the_keys(key_scorer):
 @pytest.mark.parametrize(
     ("settings", "match"),
     [
-        ({"candidates": "weir"}, "candidates must be ids"),
-        ({"candidates": 3}, "candidates must be ids"),
+        ({"candidates": "weir"}, "candidates must be a list of ids"),
+        ({"candidates": 3}, "candidates must be a list of ids"),
         ({"candidates": ["weir"], "candidate_k": 0}, "candidate_k"),
         ({"candidates": ["weir"], "candidates_per_thought": True}, "Only a retriever"),
     ],

@@ -184,9 +184,9 @@ async def test_a_k_out_of_range_is_refused(k):
 
 
 async def test_a_blank_query_is_refused():
-    with pytest.raises(InvalidParameterError, match="question must be not blank"):
+    with pytest.raises(InvalidParameterError, match="question must be a text that is not blank"):
         retriever().invoke(" \n")
-    with pytest.raises(InvalidParameterError, match="question must be not blank"):
+    with pytest.raises(InvalidParameterError, match="question must be a text that is not blank"):
         await retriever().ainvoke("")
 
 

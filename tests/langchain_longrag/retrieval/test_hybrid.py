@@ -250,12 +250,14 @@ def test_bad_settings_are_refused_by_name(embedding):
         InvalidParameterError, match="Pass either retriever or vectorstore, not both"
     ):
         HybridRetriever()
-    with pytest.raises(InvalidParameterError, match="vectorstore is not"):
+    with pytest.raises(
+        InvalidParameterError, match="Pass either retriever or vectorstore, not both"
+    ):
         HybridRetriever(vectorstore=store, retriever=store.as_retriever())
     with pytest.raises(InvalidParameterError, match="does not tell which documents"):
         HybridRetriever(retriever=Plain(found=PAGES))
     maxp = MaxPRetriever(documents=PAGES, embedding=embedding)
-    with pytest.raises(InvalidParameterError, match="the retriever has them"):
+    with pytest.raises(InvalidParameterError, match="The retriever has its texts: omit"):
         HybridRetriever(retriever=maxp, documents=PAGES)
     with pytest.raises(InvalidParameterError, match="search_kwargs go with vectorstore"):
         HybridRetriever(retriever=Plain(found=[]), documents=PAGES, search_kwargs={"a": 1})

@@ -214,10 +214,11 @@ def test_bad_settings_and_answers_are_refused(embedding):
         ("max_questions", 0),
         ("max_concurrency", 0),
         ("query_transform", "expand"),
-        ("llm", None),
     ):
         with pytest.raises(InvalidParameterError, match=f"^{name} must be"):
             QueryTransformRetriever(**{"vectorstore": store, "llm": model, name: value})
+    with pytest.raises(InvalidParameterError, match="'hyde' needs a language model: pass llm"):
+        QueryTransformRetriever(vectorstore=store)
     prompt = PromptTemplate.from_template("{question}")
     with pytest.raises(InvalidParameterError, match="prompt must be a template"):
         QueryTransformRetriever(vectorstore=store, llm=model, prompt=prompt)

@@ -268,8 +268,8 @@ async def test_an_empty_index_finds_nothing_and_asks_nobody():
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ({"mode": "sideways"}, 'mode must be "collapsed" or "traversal"'),
-        ({"scoring": "tfidf"}, 'scoring must be "cosine" or "bm25"'),
+        ({"mode": "sideways"}, "mode must be one of collapsed, traversal"),
+        ({"scoring": "tfidf"}, "scoring must be one of cosine, bm25"),
         ({"token_budget": 0}, "token_budget must be"),
         ({"k": 0}, "top_k must be|k must be"),
         ({"k": True}, "top_k must be|k must be"),

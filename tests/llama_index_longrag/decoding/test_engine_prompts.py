@@ -54,9 +54,13 @@ def test_the_prompt_is_replaced_as_elsewhere():
 @pytest.mark.parametrize("question", ["", "  \n"])
 async def test_a_blank_question_is_refused_in_every_way(question):
     for engine in (make(), make(streaming=True), make(nodes=[])):
-        with pytest.raises(InvalidParameterError, match="question must be not blank"):
+        with pytest.raises(
+            InvalidParameterError, match="question must be a text that is not blank"
+        ):
             engine.query(question)
-        with pytest.raises(InvalidParameterError, match="question must be not blank"):
+        with pytest.raises(
+            InvalidParameterError, match="question must be a text that is not blank"
+        ):
             await engine.aquery(question)
 
 

@@ -132,7 +132,7 @@ def test_what_cannot_be_is_refused():
         engine(Writing().as_structured_llm(Shape))
     with pytest.raises(InvalidParameterError, match="Pass either index or retriever, not both"):
         QuoteQueryEngine.from_args(None, Writing())
-    with pytest.raises(InvalidParameterError, match="left out with a retriever"):
+    with pytest.raises(InvalidParameterError, match="go with index: omit similarity_top_k"):
         QuoteQueryEngine.from_args(
             llm=Writing(), retriever=index().as_retriever(), similarity_top_k=3
         )

@@ -186,10 +186,13 @@ def test_messages_become_the_prompt_for_evidence_and_what_was_asked_last_its_que
 @pytest.mark.parametrize(
     ("messages", "told"),
     [
-        ([], "last message must be a user's, got none"),
+        ([], "last message must be a user's, got 'none'"),
         ([ChatMessage(content="a"), ChatMessage(role="assistant", content="b")], "got 'assistant'"),
         ([ChatMessage(role="tool", content="7")], "got 'tool'. No tools are called"),
-        ([ChatMessage(blocks=[ImageBlock(image=b"x")])], "text-only messages, got 'image'"),
+        (
+            [ChatMessage(blocks=[ImageBlock(image=b"x")])],
+            "a block of a message must be a text, got 'image'",
+        ),
     ],
 )
 def test_what_is_no_question_is_refused(llm, messages, told):

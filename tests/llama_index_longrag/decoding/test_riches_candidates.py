@@ -135,8 +135,8 @@ async def test_an_embedding_model_of_the_framework_scores_the_keys():
 @pytest.mark.parametrize(
     ("settings", "match"),
     [
-        ({"candidates": "weir.md"}, "candidates must be ids"),
-        ({"candidates": 3}, "candidates must be ids"),
+        ({"candidates": "weir.md"}, "candidates must be a list of ids"),
+        ({"candidates": 3}, "candidates must be a list of ids"),
         ({"candidates": ["weir.md"], "candidate_k": 0}, "candidate_k"),
         ({"candidates": ["weir.md"], "candidates_per_thought": True}, "Only a retriever"),
     ],

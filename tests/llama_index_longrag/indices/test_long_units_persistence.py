@@ -101,7 +101,9 @@ def test_two_indexes_live_in_one_storage_context(tmp_path):
 )
 def test_loading_with_another_setting_is_refused(other, tmp_path):
     (name,) = other
-    with pytest.raises(InvalidParameterError, match=f"{name} must be .*as the index was saved"):
+    with pytest.raises(
+        InvalidParameterError, match=f"{name} must be the .* that the index was saved"
+    ):
         reload(build([page(1)]), tmp_path, **other)
     given = {**SETTINGS, "title_key": "title", "granularity": "chunk"}
     assert len(reload(build([page(1)]), tmp_path, **given).ref_doc_info) == 1

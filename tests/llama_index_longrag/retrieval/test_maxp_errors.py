@@ -67,7 +67,7 @@ def test_unusable_vectors_of_queries_are_refused(vector, nodes):
 
 def test_a_query_without_words_is_refused(nodes):
     for source in ({"nodes": nodes}, {"index": store_index(get_leaf_nodes(nodes))}):
-        with pytest.raises(InvalidParameterError, match="query must be some text"):
+        with pytest.raises(InvalidParameterError, match="query must be a text"):
             MaxPRetriever(**source, embed_model=HashEmbedding()).retrieve("")
 
 

@@ -71,7 +71,7 @@ async def test_the_retriever_is_asked_the_question_and_nothing_else():
     ("args", "kwargs"), [((), {}), (("",), {}), ((3,), {}), (("a",), {"b": "c"})]
 )
 def test_a_call_without_one_question_is_refused(args, kwargs):
-    with pytest.raises(InvalidParameterError, match="one question"):
+    with pytest.raises(InvalidParameterError, match="input must be a question, one string"):
         LongUnitTool(Recorder()).call(*args, **kwargs)
 
 
