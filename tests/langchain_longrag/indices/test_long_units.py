@@ -326,7 +326,7 @@ def test_k_and_budget_per_call_search_the_same_documents_and_embed_nothing_again
 def test_another_size_of_units_per_call_is_refused():
     built = build([named(1)])
     configurable = built.configurable_fields(max_tokens=ConfigurableField(id="size"))
-    with pytest.raises(InvalidParameterError, match="max_tokens must be 120"):
+    with pytest.raises(InvalidParameterError, match="max_tokens must be the 120 that"):
         configurable.invoke("market", {"configurable": {"size": 7}})
 
 
@@ -335,7 +335,7 @@ def test_an_index_over_the_documents_of_another_follows_it():
     other = LongRAGIndex(embedding=built.embedding, corpus=built.corpus, k=1, **SETTINGS)
     built.upsert([Document("A zeppelin flies.", id="new")])
     assert [unit.page_content for unit in other.invoke("zeppelin")] == ["A zeppelin flies."]
-    with pytest.raises(InvalidParameterError, match="chunk_size must be 20"):
+    with pytest.raises(InvalidParameterError, match="chunk_size must be the 20 that"):
         LongRAGIndex(embedding=built.embedding, corpus=built.corpus, max_tokens=120)
 
 

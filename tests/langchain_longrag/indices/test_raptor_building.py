@@ -159,7 +159,7 @@ def test_a_tree_a_document_shares_no_summary():
 def test_what_a_tree_is_made_with_cannot_be_assigned_and_so_passed_over(name, value):
     built = build(PAGES[:3])
     before = getattr(built, name)
-    with pytest.raises(InvalidParameterError, match="field is frozen"):
+    with pytest.raises(InvalidParameterError, match=f"The field {name} is frozen"):
         setattr(built, name, value)
     assert getattr(built, name) is before
     built.llm, built.k = replying(lambda prompt: "Another model."), 1

@@ -480,12 +480,15 @@ def test_what_is_not_allowed_is_refused_by_name(embedding):
         ("scorer", {"reranker": "monot5"}),
         ("alpha", {"alpha": -1}),
         ("max_concurrency", {"max_concurrency": 0}),
-        ("prompt", {"classify_prompt": PromptTemplate.from_template("{input}")}),
-        ("documents", {"alpha": None, "documents": PAGES}),
     ]
     for name, settings in bad:
         with pytest.raises(InvalidParameterError, match=f"^{name} must be"):
             best_performance(memory, model, **{"reranker": None, **settings})
+    prompt = PromptTemplate.from_template("{input}")
+    with pytest.raises(InvalidParameterError, match="Only a language model reads a prompt"):
+        best_performance(memory, model, reranker=None, classify_prompt=prompt)
+    with pytest.raises(InvalidParameterError, match="no keywords are read: omit documents"):
+        best_performance(memory, model, reranker=None, alpha=None, documents=PAGES)
     with pytest.raises(InvalidParameterError, match="to compress by: pass embedding"):
         best_performance(Plain(found=[]), model, reranker=None, documents=PAGES)
     hybrid = HybridRetriever(vectorstore=memory)
