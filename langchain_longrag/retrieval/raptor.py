@@ -88,14 +88,14 @@ class RaptorRetriever(TreeSearch):
             raise InvalidParameterError.because("Pass either index or vectorstore, not both.")
         if self.vectorstore is None:
             return
-        remedy = "A store knows neither all texts nor the edges: pass index."
-        if self.mode != "collapsed":
-            raise InvalidParameterError("mode", self.mode, "left out with a vectorstore", remedy)
         search = self._search_settings()
-        for name in search.changed(("scoring", "redundancy", "compare")):
-            if getattr(search, name) is not None:
-                given = getattr(search, name)
-                raise InvalidParameterError(name, given, "left out with a vectorstore", remedy)
+        of_texts = search.changed(("scoring", "redundancy", "compare"))
+        given = [name for name in of_texts if getattr(search, name) is not None]
+        for name in given if self.mode == "collapsed" else ["mode"]:
+            raise InvalidParameterError.because(
+                f"A store knows neither all texts nor the edges: omit {name}, or pass index in"
+                " place of vectorstore."
+            )
         if "k" in self.search_kwargs:
             raise InvalidParameterError.because("Pass k itself, not in search_kwargs.")
         if self.filter is not None:

@@ -118,6 +118,5 @@ def refusal(error: ValidationError, settings: Iterable[str]) -> InvalidParameter
         return InvalidParameterError.because(
             f"There is no setting {name!r}: omit it, or give one of {list(settings)}."
         )
-    return InvalidParameterError(
-        name, found["input"], found["msg"].removeprefix("Input should be ")
-    )
+    allowed = found["msg"].removeprefix("Input should be ")
+    return InvalidParameterError(name, found["input"], f"an allowed value: {allowed}")

@@ -342,8 +342,9 @@ class RaptorIndex(UpdatableIndex[RaptorStruct]):
             EmbeddingError: the embedder returned unusable vectors.
         """
         if self._filters is not None:
-            remedy = "The page shows the whole index, hidden documents too."
-            raise InvalidParameterError("filters", self._filters, "None to explore", remedy)
+            raise InvalidParameterError.because(
+                "The page shows the whole index, hidden documents too: explore one without filters."
+            )
         flow = page.explore(
             tree=self._trees,
             questions=questions,

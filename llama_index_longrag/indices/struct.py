@@ -131,7 +131,7 @@ def filled_settings(
             raise InvalidParameterError(
                 name,
                 value,
-                f"{struct.settings[name]!r}, as the index was saved with",
+                f"the {struct.settings[name]!r} that the index was saved with",
                 "What is left out is taken from the saved index.",
             )
     return dict(struct.settings)

@@ -268,8 +268,8 @@ async def test_an_empty_index_finds_nothing_and_asks_nobody():
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ({"mode": "sideways"}, "mode must be one of collapsed, traversal"),
-        ({"scoring": "tfidf"}, "scoring must be one of cosine, bm25"),
+        ({"mode": "sideways"}, 'mode must be "collapsed" or "traversal"'),
+        ({"scoring": "tfidf"}, 'scoring must be "cosine" or "bm25"'),
         ({"token_budget": 0}, "token_budget must be"),
         ({"k": 0}, "top_k must be|k must be"),
         ({"k": True}, "top_k must be|k must be"),
@@ -312,8 +312,8 @@ def test_a_search_setting_out_of_range_is_refused(settings, message):
         ({"max_concurrency": 0}, "max_concurrency must be"),
         ({"max_llm_calls": -1}, "max_llm_calls must be"),
         ({"journal": 3}, "journal must be"),
-        ({"tree": {"chunk_size": 50}}, "tree must be a TreeSettings"),
-        ({"calls": {"retry": None}}, "calls must be a CallSettings"),
+        ({"tree": {"chunk_size": 50}}, "tree must be None or a TreeSettings"),
+        ({"calls": {"retry": None}}, "calls must be None or a CallSettings"),
     ],
 )
 def test_a_setting_of_the_tree_out_of_range_is_refused(settings, message):
@@ -329,11 +329,11 @@ def test_unknown_settings_and_two_or_no_sources_are_refused():
         RaptorIndex(embedding=HashEmbeddings(), batch=3)
     store = InMemoryVectorStore(HashEmbeddings())
     for sources in ({}, {"index": empty, "vectorstore": store}):
-        with pytest.raises(InvalidParameterError, match="vectorstore must be given when index"):
+        with pytest.raises(InvalidParameterError, match="Pass either index or vectorstore"):
             RaptorRetriever(**grouped(**sources))
     other = ({"mode": "traversal"}, {"scoring": "bm25"}, {"redundancy": 0.5}, {"compare": "all"})
     for settings in other:
-        with pytest.raises(InvalidParameterError, match="must be left out with a vectorstore"):
+        with pytest.raises(InvalidParameterError, match="A store knows neither all texts"):
             RaptorRetriever(vectorstore=store, **grouped(**settings))
 
 

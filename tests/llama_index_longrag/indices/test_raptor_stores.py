@@ -284,7 +284,9 @@ class TestSaving:
     )
     def test_loading_with_another_setting_is_refused(self, other, tmp_path):
         (name,) = other
-        with pytest.raises(InvalidParameterError, match=f"{name} must be .*as the index was saved"):
+        with pytest.raises(
+            InvalidParameterError, match=f"{name} must be the .* that the index was saved"
+        ):
             reload(build(), tmp_path, **{**SETTINGS, **other})
 
     def test_loading_with_the_same_settings_is_allowed(self, tmp_path):

@@ -74,5 +74,7 @@ def test_a_tree_shows_its_nodes_and_a_way(make):
 def test_what_a_filter_hides_is_not_written_to_a_page(kind):
     index = langchain(kind)
     index.filter = {"tenant": "a"}
-    with pytest.raises(InvalidParameterError, match="filter must be None to explore"):
+    with pytest.raises(
+        InvalidParameterError, match="hidden documents too: explore one without filter"
+    ):
         index.explore()
