@@ -29,7 +29,7 @@ from longrag.indexing.vectors import (
     pack,
     release_pages,
 )
-from longrag.retrieval.maxp_search import Search
+from longrag.retrieval.maxp_search import UnitSearch
 from longrag.retrieval.maxp_table import Table, table_of
 from longrag.retrieval.passage_vectors import PassageVectors
 
@@ -276,7 +276,7 @@ class MaxPIndex:
             none = np.empty((len(checked), k), np.int64)
             return none.astype(np.float32), none, none
         batches = range(0, len(checked), _BATCH_QUERIES)
-        ranked = [Search(table, checked[i : i + _BATCH_QUERIES], k).ranked() for i in batches]
+        ranked = [UnitSearch(table, checked[i : i + _BATCH_QUERIES], k).ranked() for i in batches]
         # Each row that was scored brought its neighbours in the file into memory.
         release_pages(table.vectors)
         parts = zip(*ranked, strict=True)

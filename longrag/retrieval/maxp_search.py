@@ -16,7 +16,7 @@ _MANY_PAIRS = 3
 _MANY_ROWS = 64
 
 
-class Search:
+class UnitSearch:
     """The search for the k best units of some queries.
 
     A pair of a query and a unit is one number: its place in an array of shape (queries, units).
