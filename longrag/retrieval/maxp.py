@@ -29,8 +29,7 @@ from longrag.indexing.vectors import (
     pack,
     release_pages,
 )
-from longrag.retrieval.maxp_search import UnitSearch
-from longrag.retrieval.maxp_table import Table, table_of
+from longrag.retrieval.maxp_table import Table, UnitSearch, table_of
 from longrag.retrieval.passage_vectors import PassageVectors
 
 _KIND = "maxp"

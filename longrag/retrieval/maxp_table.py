@@ -1,4 +1,7 @@
-"""What a `MaxPIndex` holds: rows of vectors as runs by unit, never changed, only replaced."""
+"""What a `MaxPIndex` holds, rows of vectors as runs by unit, and the search for the best units.
+
+One pass over codes bounds all units; the few that may be among the best are scored exactly.
+"""
 
 from __future__ import annotations
 
@@ -9,8 +12,15 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from longrag.indexing.codes import CodedRuns, Codes
+from longrag.indexing.codes import CodedQueries, CodedRuns, Codes
 from longrag.indexing.runs import ranges, ranges_with_owners
+from longrag.indexing.vectors import exact_inner_products, nearly_largest, rough_inner_products
+
+# Of more units for each of the k best, those that look best are scored first.
+_MANY_PAIRS = 3
+
+# More rows for each query are multiplied in float32 before they are in float64.
+_MANY_ROWS = 64
 
 
 @dataclass(frozen=True)
@@ -119,3 +129,97 @@ def table_of(
     ends = np.append(starts[1:], len(order)) if len(starts) else starts
     firsts = np.arange(len(numbers) + 1)
     return Table(vectors, order, numbers, firsts, starts, ends, norm, codes)
+
+
+class UnitSearch:
+    """The search for the k best units of some queries.
+
+    A pair of a query and a unit is one number: its place in an array of shape (queries, units).
+    """
+
+    def __init__(self, table: Table, queries: NDArray[np.float32], k: int) -> None:
+        self._table, self._queries, self._k = table, queries, k
+        self._units = len(table.units)
+        self._asked = CodedQueries.of(queries, table.largest_norm)
+        self._bounds = table.coded_runs.bounds(self._asked)
+
+    def ranked(self) -> tuple[NDArray[np.float32], NDArray[np.int64], NDArray[np.int64]]:
+        """Return the exact scores of the best units, their places, and their best chunks' rows.
+
+        Each is of shape (queries, k).
+        """
+        lower, upper = (self._table.by_unit(bounds) for bounds in self._bounds[:2])
+        # The k-th largest lower bound is at most the k-th best score.
+        least = nearly_largest(lower, self._k)[:, np.newaxis]
+        pairs = np.flatnonzero(upper >= least)
+        if len(pairs) > _MANY_PAIRS * self._k * len(self._queries):
+            # So is the k-th best of any scores, if not for rounding.
+            kth = self._kth(np.flatnonzero(lower >= least))
+            least = np.maximum(least, (kth - self._asked.rounding)[:, np.newaxis])
+            pairs = np.flatnonzero(upper >= least)
+        rows, pairs, bounds = self._rows(pairs)
+        near = bounds >= np.maximum(lower, least, out=lower).take(pairs)
+        rows, pairs = rows[near], pairs[near]
+        if len(rows) > _MANY_ROWS * len(self._queries):
+            near = self._near(rows, pairs)
+            rows, pairs = rows[near], pairs[near]
+        vectors, query = self._table.vectors, pairs // self._units
+        of_row = query if len(self._queries) > 1 else None
+        scores = exact_inner_products(vectors, rows, self._queries, of_row)
+        # A unit's rows ascend by chunk, which is the rule for ties.
+        best = np.lexsort((-scores, pairs))[_first_of_each(pairs)]
+        best = best[self._best(query[best], scores[best])]
+        return scores[best], pairs[best] % self._units, rows[best]
+
+    def _rows(
+        self, pairs: NDArray[np.int64]
+    ) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.float32]]:
+        """Return the rows of pairs, the pair of each, and the upper bounds of the products."""
+        rows, at = self._table.rows_of_units(pairs % self._units)
+        pairs = pairs[at]
+        query, runs = pairs // self._units, self._table.coded_runs
+        return rows, pairs, runs.upper_bounds(self._asked, rows, query, self._bounds.products)
+
+    def _kth(self, pairs: NDArray[np.int64]) -> NDArray[np.float32]:
+        """Return the k-th best product in float32 of each query's pairs, by the likely rows."""
+        rows, pairs, bounds = self._rows(pairs)
+        likely = bounds == _largest_of_pair(pairs, bounds)
+        return self._rough(rows[likely], pairs[likely])[1]
+
+    def _near(self, rows: NDArray[np.int64], pairs: NDArray[np.int64]) -> NDArray[np.bool_]:
+        """Return which rows may be the best of a unit that may be among the k best."""
+        rough, kth = self._rough(rows, pairs)
+        query = pairs // self._units
+        best = np.maximum(_largest_of_pair(pairs, rough), kth[query])
+        near: NDArray[np.bool_] = rough >= best - 2 * self._asked.rounding[query]
+        return near
+
+    def _rough(
+        self, rows: NDArray[np.int64], pairs: NDArray[np.int64]
+    ) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
+        """Return products in float32, and the k-th largest of each query's pairs."""
+        vectors, query = self._table.vectors, pairs // self._units
+        rough = rough_inner_products(vectors, rows, self._queries, query)
+        firsts = _first_of_each(pairs)
+        best = np.maximum.reduceat(rough, firsts)
+        return rough, best[self._best(query[firsts], best)[:, -1]]
+
+    def _best(self, query: NDArray[np.int64], scores: NDArray[np.float32]) -> NDArray[np.int64]:
+        """Return the places of each query's k best scores, best first and equal ones in order."""
+        order = np.lexsort((-scores, query))
+        firsts = np.searchsorted(query, np.arange(len(self._queries)))
+        best: NDArray[np.int64] = order[firsts[:, np.newaxis] + np.arange(self._k)]
+        return best
+
+
+def _largest_of_pair(pairs: NDArray[np.int64], values: NDArray[np.float32]) -> NDArray[np.float32]:
+    """Return for each row the largest value of the rows of its pair."""
+    firsts = _first_of_each(pairs)
+    return np.repeat(np.maximum.reduceat(values, firsts), np.diff(firsts, append=len(pairs)))
+
+
+def _first_of_each(numbers: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Return where each number stands first; equal ones are together."""
+    opens = np.ones(len(numbers), bool)
+    np.not_equal(numbers[1:], numbers[:-1], out=opens[1:])
+    return opens.nonzero()[0]

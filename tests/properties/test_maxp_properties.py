@@ -9,7 +9,7 @@ from hypothesis.extra.numpy import arrays
 from longrag.indexing import codes
 from longrag.indexing.codes import CodedQueries, CodedRuns, Codes
 from longrag.indexing.vectors import exact_inner_products, largest_norm, rough_inner_products
-from longrag.retrieval import MaxPIndex, maxp_search
+from longrag.retrieval import MaxPIndex, maxp_table
 
 # Small integers make exact ties; the others make scores that differ in their last bits alone.
 ELEMENTS = [
@@ -74,8 +74,8 @@ def test_the_answer_is_that_of_brute_force(corpus, k, storage, large):
     with pytest.MonkeyPatch.context() as patched:
         if large:
             # What is done where much is left to score, and products are too many to be kept.
-            patched.setattr(maxp_search, "_MANY_PAIRS", 0)
-            patched.setattr(maxp_search, "_MANY_ROWS", 0)
+            patched.setattr(maxp_table, "_MANY_PAIRS", 0)
+            patched.setattr(maxp_table, "_MANY_ROWS", 0)
             patched.setattr(codes, "_HELD", 0)
         answer = index.search(queries, k)
     stored = vectors.astype(storage).astype(np.float32)

@@ -9,7 +9,7 @@ import pytest
 from longrag.errors import EmbeddingError, IndexFormatError, InvalidParameterError
 from longrag.indexing.storage import save_arrays
 from longrag.indexing.vectors import BLOCK_ROWS, exact_inner_products
-from longrag.retrieval import MaxPIndex, maxp, maxp_search
+from longrag.retrieval import MaxPIndex, maxp, maxp_table
 
 # Two units of two chunks and one of one chunk, worked by hand for the query (1, 0):
 # unit 7 scores max(1, 3) by chunk 2, unit 2 scores 3 by chunk 1 and again by 4, unit 5 scores 2.
@@ -381,7 +381,7 @@ def test_a_batch_over_a_saved_index_reads_the_codes_and_few_vectors(monkeypatch,
         read.extend(rows)
         return exact_inner_products(held, rows, *queries)
 
-    monkeypatch.setattr(maxp_search, "exact_inner_products", counted)
+    monkeypatch.setattr(maxp_table, "exact_inner_products", counted)
     found = loaded.search(vectors[:40], 1)[1]
     assert len(read) < 40 * 20
     best = (vectors[:40] @ vectors.T).argmax(axis=1)
