@@ -29,7 +29,7 @@ NoJournalWarning (UserWarning)           a build by a paid model that keeps no a
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from copyreg import __newobj__
+from copyreg import __newobj__  # type: ignore[attr-defined]
 from difflib import get_close_matches
 from types import MappingProxyType
 from typing import Any

@@ -125,7 +125,7 @@ def read_config(path: Path, output: Path, *, llm: ModelSettings | None = None) -
         judge=judge,
         language_model=language_model,
         scorers={
-            name: import_object(f"rerankers[{name!r}]", value, "MODULE:NAME of a scorer")
+            name: import_object(f"rerankers[{name!r}]", value)
             for name, value in dict(given.get("rerankers", {})).items()
         },
         questions=given.get("questions"),

@@ -159,8 +159,8 @@ class _Runner(Generic[Item, Result]):
             except Exception as error:
                 if _cannot_be_sent(error):
                     raise InvalidParameterError.because(
-                        "The executor cannot pickle the work: use functions of a module, or"
-                        f" threads ({error})."
+                        "The executor cannot send the work to a process: use functions of a"
+                        f" module, or threads ({error})."
                     ) from error
                 if tries == _TRIES:
                     raise

@@ -109,8 +109,7 @@ def check_share(name: str, value: object) -> None:
 
 def check_above(name: str, value: object, least: float) -> None:
     """Refuse a setting that is not a finite number above ``least``."""
-    number = isinstance(value, int | float) and not isinstance(value, bool)
-    if not number or not least < value < np.inf:
+    if isinstance(value, bool) or not isinstance(value, int | float) or not least < value < np.inf:
         raise InvalidParameterError(name, value, f"a number above {least:g}")
 
 

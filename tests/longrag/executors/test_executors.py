@@ -121,7 +121,7 @@ def test_a_part_that_ends_every_process_does_not_end_this_one():
 
 def test_work_that_cannot_be_sent_is_told(processes):
     with pytest.raises(
-        InvalidParameterError, match="cannot pickle the work: use functions of a module"
+        InvalidParameterError, match="cannot send the work to a process: use functions of a module"
     ):
         list(map_parts(lambda number: number, range(3), processes))
 
