@@ -36,6 +36,9 @@ Ranked: TypeAlias = tuple[RetrievedUnit, RankedPassage]
 Shown: TypeAlias = Callable[[RetrievedUnit], str]
 """Returns the text by which a unit is shown to a model."""
 
+Cuts: TypeAlias = list[tuple[RetrievedUnit, RetrievedUnit]]
+"""Units that are read, and what is read of each."""
+
 BLANK_LINE: Final = "\n\n"
 _GAP: Final = "\n\n…\n\n"
 _WORD: Final = re.compile(r"\S+")
@@ -101,7 +104,7 @@ def read(
     *,
     count_tokens: TokenCounter = default_counter,
     shown: Shown | None = None,
-) -> list[tuple[RetrievedUnit, RetrievedUnit]]:
+) -> Cuts:
     """Return each unit that is read and what is read of it, in the order of their first passages.
 
     Args:
@@ -119,18 +122,15 @@ def read(
     if token_budget is None:
         return _write(list(order), count_tokens)
     plan = _Plan(token_budget, count_tokens, shown)
-    following = plan.fill(order)
-    if following is None:
-        return _write(plan.taken, count_tokens)
-    if plan.taken:
-        part = plan.beginning(following)
-        return _write([*plan.taken, part] if part else plan.taken, count_tokens)
+    plan.fill(order)
+    cuts, first = plan.write(), plan.following
+    if cuts or first is None:
+        return cuts
     # Without its title, so that a budget which has room for it does not read less of the passage.
-    if not following[0].unit.text[_begin(following) : following[1].end].strip():
+    if not first[0].unit.text[_begin(first) : first[1].end].strip():
         return []
-    part = plan.beginning(_without_title(following))
-    cuts = [cut for _, cut in _write([part])] if part else []
-    return [(following[0], _counted(replace(cut, complete=False), count_tokens)) for cut in cuts]
+    own = plan.beginning(_without_title(first)) or []
+    return [(first[0], _counted(replace(cut, complete=False), count_tokens)) for _, cut in own]
 
 
 def whole_units(order: Iterable[Ranked]) -> list[RetrievedUnit]:
@@ -145,44 +145,65 @@ class _Plan:
     """The passages that fit into a budget."""
 
     def __init__(self, token_budget: int, count_tokens: TokenCounter, shown: Shown | None) -> None:
-        self.taken: list[Ranked] = []
+        self.following: Ranked | None = None
+        self._taken: list[Ranked] = []
         self._budget = token_budget
         self._count = count_tokens
         self._shown = shown
         self._estimate = _Estimate(count_tokens, shown)
 
-    def fill(self, order: Iterable[Ranked]) -> Ranked | None:
-        """Take what fits; return the first passage that does not."""
-        following: Ranked | None = None
+    def fill(self, order: Iterable[Ranked]) -> None:
+        """Take what is likely to fit, up to the first passage that does not."""
         for one in order:
-            if self._estimate.of(one) > self._room:
-                following = one
-                break
-            self._estimate.take(one)
-            self.taken.append(one)
-        # The counts of many tokenizers do not add up.
-        while self.taken and not self._fits(self.taken):
-            following = self.taken.pop()
-            self._estimate = _Estimate(self._count, self._shown)
-            for one in self.taken:
-                self._estimate.take(one)
-        return following
+            tokens = self._estimate.of(one)
+            if tokens > self._room:
+                self.following = one
+                return
+            self._estimate.take(one, tokens)
+            self._taken.append(one)
 
-    def beginning(self, one: Ranked) -> Ranked | None:
-        """Return as much of a passage as still fits; None where not even a sentence does."""
-        ends = _ends(one, self._room, within_sentence=not self.taken)
-        parts = [(one[0], replace(one[1], end=end)) for end in ends]
-        most = bisect_right(parts, self._room, key=self._estimate.of)
-        return next((p for p in reversed(parts[:most]) if self._fits([*self.taken, p])), None)
+    def write(self) -> Cuts:
+        """Return what fits of what was taken, and of the passage that follows it."""
+        while self._taken:
+            cuts = self.beginning(self.following) if self.following else None
+            if cuts := cuts or self._within(self._taken):
+                return cuts
+            # The counts of many tokenizers do not add up.
+            self.following = self._taken.pop()
+            self._estimate = _Estimate(self._count, self._shown)
+            for one in self._taken:
+                self._estimate.take(one, self._estimate.of(one))
+        return []
+
+    def beginning(self, following: Ranked) -> Cuts | None:
+        """Return what is read with as much of a passage as fits; None where nothing of it does."""
+        found, passage = following
+
+        def part(end: int) -> Ranked:
+            return found, replace(passage, end=end)
+
+        ends = _ends(following, self._room, within_sentence=not self._taken)
+        most = bisect_right(ends, self._room, key=lambda end: self._estimate.of(part(end)))
+        tried = (self._within([*self._taken, part(end)]) for end in reversed(ends[:most]))
+        return next(filter(None, tried), None)
+
+    def _within(self, taken: Sequence[Ranked]) -> Cuts | None:
+        """Write passages; None where they are over the budget."""
+        cuts = _write(taken, self._count)
+        if self._shown is None and self._count is default_counter:
+            # Its counts add up, and those of the units that are cut are known.
+            tokens = sum(
+                cut.unit.tokens if cut.unit is not found.unit else self._count(cut.unit.text)
+                for found, cut in cuts
+            )
+        else:
+            texts = [cut.unit.text if self._shown is None else self._shown(cut) for _, cut in cuts]
+            tokens = self._count(BLANK_LINE.join(texts))
+        return cuts if tokens <= self._budget else None
 
     @property
     def _room(self) -> int:
         return self._budget - self._estimate.tokens
-
-    def _fits(self, taken: Sequence[Ranked]) -> bool:
-        cuts = (cut for _, cut in _write(taken))
-        texts = [cut.unit.text if self._shown is None else self._shown(cut) for cut in cuts]
-        return self._count(BLANK_LINE.join(texts)) <= self._budget
 
 
 def _without_title(one: Ranked) -> Ranked:
@@ -319,24 +340,23 @@ class _Estimate:
         self._blank, self._gap = count_tokens(BLANK_LINE), count_tokens(_GAP)
         self.tokens = 0
 
-    def take(self, one: Ranked) -> None:
-        """Take a passage."""
-        self.tokens += self.of(one)
+    def take(self, one: Ranked, tokens: int) -> None:
+        """Take a passage that adds these tokens."""
+        self.tokens += tokens
         found, passage = one
-        parts = self._parts.setdefault(id(found), _Parts(found))
-        parts.take((passage.start, passage.end))
+        self._parts_of(found).take((passage.start, passage.end))
 
     def of(self, one: Ranked) -> int:
         """Return the tokens that a passage would add."""
         found, passage = one
-        parts, tokens = self._parts.get(id(found)), 0
-        if parts is None:
-            parts, tokens = _Parts(found), self._blank if self._parts else 0
+        parts, tokens = self._parts_of(found), 0
+        any_before = any(parts.spans)
+        if not any_before:
+            tokens = self._blank if self.tokens else 0
             if self._shown is not None:
                 ((_, cut),) = _write([one])
                 return tokens + self._count(self._shown(cut))
         text = found.unit.text
-        any_before = any(parts.spans)
         for number, piece in parts.pieces((passage.start, passage.end)):
             before = parts.spans[number]
             tokens += sum(self._count(text[a:b]) for a, b in _uncovered(text, piece, before))
@@ -347,6 +367,11 @@ class _Estimate:
                 tokens += self._blank if any_before else 0
                 any_before = True
         return tokens
+
+    def _parts_of(self, found: RetrievedUnit) -> _Parts:
+        if id(found) not in self._parts:
+            self._parts[id(found)] = _Parts(found)
+        return self._parts[id(found)]
 
 
 def _ends(one: Ranked, room: int, *, within_sentence: bool) -> list[int]:
@@ -384,9 +409,7 @@ class _Writing:
         return (kept[0][0], kept[-1][1]) if kept else None
 
 
-def _write(
-    taken: Sequence[Ranked], count_tokens: TokenCounter | None = None
-) -> list[tuple[RetrievedUnit, RetrievedUnit]]:
+def _write(taken: Sequence[Ranked], count_tokens: TokenCounter | None = None) -> Cuts:
     """Write what is taken of each unit, without its tokens where there is no counter."""
     by_unit: dict[int, list[Ranked]] = {}
     for one in taken:
