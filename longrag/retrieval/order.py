@@ -48,6 +48,7 @@ _FADE: Final = 0.75
 _LEAD: Final = 0.8
 _TITLE: Final = 0.5
 _FOLLOWED: Final = 10
+_PLAIN: Final = 2
 # BM25 with its customary settings, but for the weight of rare words, which is between that of BM25
 # and that of the TF-IDF cosine: the first serves long articles better, the second several hops.
 _RARITY: Final = 1.5
@@ -134,8 +135,12 @@ class PassageOrder:
     names, without the question's, divided by the largest; link(h, p) is min(1, 5 / n) where p is
     the first passage of one of the n documents that the document of h is linked with. title(p) is 0
     unless the question holds the title of p word for word, and then half the inverse document
-    frequency of the title's rarest term, divided by that of the question's rarest term. Names are
-    words with a capital or a digit, and runs of them; in a text without capitals all words are.
+    frequency of the title's rarest term, divided by that of the question's rarest term and by the
+    number of passages of its document that have this title. Names are words with a capital or a
+    digit, and runs of them; in a text without capitals all words are.
+
+    The first n passages always hold the n // 2 that are best by the question alone, with left(t) 1
+    and lead(p) 0: the best that is not yet there is taken where there would be fewer.
 
     The score that is told is the smallest so far. From the thousandth passage on the rest is taken
     in the order of its scores. Results are the same whatever the number of threads and the other
@@ -401,6 +406,11 @@ class PassageOrder:
         starts = self._document_starts
         return self._by_document[starts[number] : starts[number + 1]]
 
+    def _shared_by(self, passages: Numbers) -> Numbers:
+        """Return for each passage how many of these are of its document."""
+        own, counts = np.unique(self._number[passages], return_counts=True)
+        return counts[np.searchsorted(own, self._number[passages])]
+
 
 class _Reading:
     """One question's way through the passages.
@@ -417,7 +427,7 @@ class _Reading:
         self._words = _sum(self._matches, n_passages)
         self._title = np.zeros(n_passages)
         for holders, score in order._title_scores(question, rarest):
-            self._title[holders] = score
+            self._title[holders] = score / order._shared_by(holders)
         self._limit = self._dense.upper + self._title + self._words
         self._largest = self._find_largest()
         self._left = [1.0] * len(self._matches)
@@ -435,6 +445,9 @@ class _Reading:
         self._free = np.empty(0, bool)
         self._wanted = _CANDIDATES
         self._least = np.inf
+        self._gone = np.zeros(n_passages, bool)
+        self._ranked: list[int] = []
+        self._settled = 0
 
     def _find_largest(self) -> float:
         """Return the largest score that the question alone gives a passage."""
@@ -451,13 +464,13 @@ class _Reading:
         """Yield the passages, best first: all, or those of the first ``k`` groups reached."""
         lowest, reached = np.inf, set[int]()
         for rank in range(min(len(self._limit), _MOST_STEPS)):
-            at, score, own, following = self._best()
+            at, score, by_lead = self._next(rank + 1)
             if score == -np.inf:
                 return
             lowest = min(lowest, score)
             best = int(self._candidates[at])
-            yield self._describe(at, rank, lowest, by_lead=bool(own <= following + _TIE))
-            self._free[at] = False
+            yield self._describe(at, rank, lowest, by_lead=by_lead)
+            self._free[at], self._gone[best] = False, True
             self._fade(best)
             if rank < _FOLLOWED:
                 self._follow(best, float(self._direct[at]))
@@ -476,6 +489,33 @@ class _Reading:
         """Take none of these passages from now on."""
         self._free &= ~passages[self._candidates]
         self._known |= passages
+        self._gone |= passages
+
+    def _next(self, taken: int) -> tuple[int, float, bool]:
+        """Return the candidate that is taken, its score, and whether a lead brings it in."""
+        while self._settled < taken // _PLAIN:
+            passage = self._plain(self._settled)
+            if not self._gone[passage]:
+                if not self._known[passage]:
+                    self._add_candidates(np.array([passage]))
+                at = int(np.flatnonzero(self._candidates == passage)[0])
+                return at, float(self._scores()[at]), False
+            self._settled += 1
+        at, score, own, following = self._best()
+        return at, score, bool(own <= following + _TIE)
+
+    def _plain(self, place: int) -> int:
+        """Return the passage that has a place in the order of the question alone."""
+        wanted, limits = _CANDIDATES, self._limit + self._words
+        while place >= len(self._ranked):
+            wanted *= 4
+            every = max(wanted, _SMALL) >= len(limits)
+            least = -np.inf if every else float(nearly_largest(limits[np.newaxis], wanted)[0])
+            likely = np.flatnonzero(limits >= least)
+            scores = self._score_alone(likely) + self._words[likely]
+            order = np.lexsort((likely, -scores))
+            self._ranked = likely[order[scores[order] >= least + _TIE]].tolist()
+        return self._ranked[place]
 
     def _scores(self) -> Floats:
         """Return the present score of each candidate; minus infinity where it is taken."""

@@ -100,6 +100,46 @@ def test_a_title_that_the_question_holds_as_whole_words_counts_for_its_passage(q
     assert gain == {id_: pytest.approx(0.5 * (id_ in named)) for id_ in gain}
 
 
+def test_the_passages_of_a_document_share_the_weight_of_its_title():
+    documents = [MILL, Document("more", "It is old.", "The mill"), *DOCUMENTS[1:]]
+    apart, together = (
+        [
+            one.direct
+            for one in sorted(
+                PassageOrder(documents, np.ones((5, 1)), document_of=[0, number, 2, 3, 4]).search(
+                    "the mill", [1.0]
+                ),
+                key=lambda one: one.index,
+            )
+        ]
+        for number in (1, 0)
+    )
+    assert np.subtract(apart, together) == pytest.approx([0.25, 0.25, 0, 0, 0])
+
+
+@pytest.mark.parametrize("small", [0, 2000])
+def test_half_of_what_is_read_is_what_the_question_alone_ranks_best(monkeypatch, small):
+    monkeypatch.setattr("longrag.retrieval.order._SMALL", small)
+    monkeypatch.setattr("longrag.retrieval.order._CANDIDATES", 4)
+    random = np.random.default_rng(5)
+    words = ["Mill", "Weir", "stone", "river", "Keller", "Passau", "church", "red"]
+    documents = [Document(str(n), " ".join(random.choice(words, 3))) for n in range(300)]
+    made = PassageOrder(
+        documents, random.standard_normal((300, 4)), [(n, n + 1) for n in range(299)]
+    )
+    asked = "red stone of the river at Passau", random.standard_normal(4)
+    found = [one.index for one in made.search(*asked)]
+    with monkeypatch.context() as alone:
+        alone.setattr("longrag.retrieval.order._FADE", 1.0)
+        alone.setattr("longrag.retrieval.order._FOLLOWED", 0)
+        plain = [one.index for one in made.search(*asked)]
+    missing = [set(plain[: n // 2]) - set(found[:n]) for n in range(300)]
+    assert not any(missing)
+    monkeypatch.setattr("longrag.retrieval.order._PLAIN", 300)
+    free = [one.index for one in made.search(*asked)]
+    assert any(set(plain[: n // 2]) - set(free[:n]) for n in range(300))
+
+
 def test_a_common_word_as_a_title_counts_as_little_as_the_word_does():
     texts = ["stone", *["stone"] * 5, "weir", "mill"]
     documents = [Document(str(i), text) for i, text in enumerate(texts)]
