@@ -97,7 +97,7 @@ def by_the_book(case):
     dense = scaled([v - sum(s) / len(s) for v in s])
     direct = [
         dense[p]
-        + title_in_question(documents[p].title, question, idf)
+        + title_in_question(documents[p].title, question, idf) / sharing(case, p)
         + sum(w[t][p] for t in asked)
         for p in everyone
     ]
@@ -109,13 +109,19 @@ def by_the_book(case):
         norm = math.sqrt(sum(x * x for x in row.values())) or 1
         tfidf.append({t: x / norm for t, x in row.items()})
     known = {*names_in(question), *content_terms(question)}
+    alone = [direct[p] + sum(w[t][p] for t in asked) for p in everyone]
+    plain = sorted(everyone, key=lambda p: -alone[p])
     left, lead, free, lowest = dict.fromkeys(asked, 1.0), [0.0] * len(s), set(everyone), math.inf
     while free:
         score = {
             p: direct[p] + sum((2 * left[t] - 1) * w[t][p] for t in asked) + lead[p] for p in free
         }
-        h = min(free, key=lambda p: (-score[p], p))
-        if any(abs(score[p] - score[h]) < 1e-9 for p in free - {h}):
+        half = plain[: (len(plain) - len(free) + 1) // 2]
+        if any(abs(alone[p] - alone[q]) < 1e-9 for p in half for q in everyone if p != q):
+            return
+        owed = [p for p in half if p in free]
+        h = owed[0] if owed else min(free, key=lambda p: (-score[p], p))
+        if not owed and any(abs(score[p] - score[h]) < 1e-9 for p in free - {h}):
             return
         lowest = min(lowest, score[h])
         yield h, lowest
@@ -136,6 +142,13 @@ def by_the_book(case):
             first = owner.index(owner[p]) == p and owner[p] in linked
             link = first * min(1, 5 / max(len(linked), 1))
             lead[p] = max(lead[p], 0.8 * direct[h] / max(direct) * (cosine[p] / top + link))
+
+
+def sharing(case, p):
+    """Count the passages of a document that have the title of one of them."""
+    documents, owner = case["documents"], case["document_of"]
+    words = [[stem(w) for w in d.title.split()] for d in documents]
+    return sum(owner[q] == owner[p] and words[q] == words[p] for q in range(len(owner)))
 
 
 def title_in_question(title, question, idf):
