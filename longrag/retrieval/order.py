@@ -42,7 +42,7 @@ shares with one."""
 Weighted: TypeAlias = tuple[Numbers, Floats]
 """Passages, ascending, and a value for each."""
 
-# Chosen on the development halves of nine question sets (benchmarks/order.py), not by a user.
+# Chosen on the development halves of nine question sets (benchmarks/reading.py), not by a user.
 _WORDS: Final = 2.0
 _FADE: Final = 0.75
 _LEAD: Final = 0.8
