@@ -29,12 +29,9 @@ NoJournalWarning (UserWarning)           a build by a paid model that keeps no a
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from copyreg import __newobj__  # type: ignore[attr-defined]
 from difflib import get_close_matches
 from types import MappingProxyType
 from typing import Any
-
-from typing_extensions import Self
 
 
 class LongragError(Exception):
@@ -42,7 +39,7 @@ class LongragError(Exception):
 
     def __reduce__(self) -> tuple[Any, ...]:
         # An executor hands it over between processes: made again without the arguments of __init__.
-        return __newobj__, (type(self), *self.args), vars(self)
+        return type(self).__new__, (type(self), *self.args), vars(self)
 
 
 class InvalidParameterError(LongragError, ValueError):
@@ -61,7 +58,7 @@ class InvalidParameterError(LongragError, ValueError):
         self.received = received
 
     @classmethod
-    def because(cls, sentence: str) -> Self:
+    def because(cls, sentence: str) -> InvalidParameterError:
         """Return one whose message is ``sentence``: what is wrong, and what to do instead."""
         return cls.__new__(cls, sentence)
 

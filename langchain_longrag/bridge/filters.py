@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Iterator, Mapping
+from collections.abc import AsyncIterator, Iterable, Iterator, Mapping
 from inspect import Parameter, signature
 from typing import Any, Final, cast
 
@@ -182,14 +182,14 @@ def _narrow_retriever(retriever: BaseRetriever, given: Mapping[str, Any]) -> Any
         if made:
             changed[name] = made
     if not changed:
-        raise _refusal(retriever, next(iter(given)))
+        raise _refusal(retriever, given)
     return retriever.model_copy(update=changed)
 
 
-def _refusal(runnable: object, name: str) -> InvalidParameterError:
+def _refusal(runnable: object, given: Iterable[str]) -> InvalidParameterError:
     return InvalidParameterError.because(
-        f"Calls of a {type(runnable).__name__} take no {name}: omit it, or give a vector store its"
-        " own kind of filter in search_kwargs."
+        f"Calls of a {type(runnable).__name__} take no {next(iter(given))}: omit it, or give a"
+        " vector store its own kind of filter in search_kwargs."
     )
 
 
@@ -216,7 +216,7 @@ def join_search(
     harmless = (*_NO_FILTERS, *kind.harmless)
     for name in added:
         if name not in harmless and not _takes(store, name):
-            raise _refusal(store, name)
+            raise _refusal(store, [name])
     if _FILTER in added:
         added[_FILTER] = kind.read_filter(added[_FILTER])
     if isinstance(added.get(_FILTER), DocumentFilter):

@@ -126,6 +126,16 @@ def test_work_that_cannot_be_sent_is_told(processes):
         list(map_parts(lambda number: number, range(3), processes))
 
 
+def refuse_a_setting(number):
+    raise InvalidParameterError("number", number, "an integer")
+
+
+def test_an_error_of_the_work_comes_back_as_it_was_raised(processes):
+    with pytest.raises(InvalidParameterError, match="number must be an integer, got 0") as raised:
+        list(map_items(refuse_a_setting, [0], processes, part_size=1))
+    assert (raised.value.parameter, raised.value.received) == ("number", 0)
+
+
 def test_something_else_than_an_executor_is_refused(processes):
     check_executor(None)
     check_executor(processes)
