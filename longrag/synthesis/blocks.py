@@ -17,7 +17,9 @@ _HASHES: Final = re.compile(r"(#{1,6})\s+(?=\S)")
 _RULE: Final = re.compile(r"([=\-~^\"'`#*+.:_])\1{2,}\s*\Z")
 _ATTRIBUTES: Final = re.compile(r"\s*\{[^{}\n]*\}\s*\Z")
 _CODE: Final = re.compile(
-    r"^\s*(?:`{3}|~{3}|>>> |\$ |\.\. (?:code|sourcecode))|::[ \t]*\n\s*\n[ \t]+\S", re.MULTILINE
+    r"^\s*(?:`{3}|~{3}|>>> |\$ |\.\. (?:code|sourcecode|literalinclude)|--8<--|\{[*!].*[*!]\})"
+    r"|::[ \t]*\n\s*\n[ \t]+\S",
+    re.MULTILINE,
 )
 _ANY_WIDTH: Final = "=-"
 
@@ -62,7 +64,7 @@ def heading_text(text: str, heading: Span) -> str:
 
 
 def has_code(text: str) -> bool:
-    """Whether a stretch of a page holds code that is marked as such."""
+    """Whether a stretch of a page holds code that is marked as such, or a line that includes it."""
     return _CODE.search(text) is not None
 
 

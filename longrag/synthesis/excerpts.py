@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from heapq import nlargest
-from itertools import chain, groupby
+from itertools import chain, count, groupby
 from typing import Final, TypeAlias
 
 from longrag.errors import InvalidParameterError
@@ -26,9 +26,9 @@ _FURTHER: Final = 0.3
 # short ones may hold one word.
 _MOST_FURTHER: Final = 6
 _FIRST_OF_SECTION: Final = 0.5
-_HEADING: Final = 1.0
-_RANKED: Final = 0.5
-_COVERED: Final = 0.5
+_HEADING: Final = 1.5
+_RANKED: Final = 1.0
+_COVERED: Final = 0.25
 _CODE: Final = 0.2
 # An excerpt that holds less of the question, by the rarity of its words, is about something else.
 _LEAST_COVERED: Final = 0.3
@@ -77,7 +77,8 @@ def extract_excerpts(
     them, up to 1,200 characters unless one block has more. It is ranked by the BM25 scores of its
     blocks, where words of the headings count half; by the cosine of the question's words with those
     of the nearest heading; by how much of the question it holds; by what retrieval found it by; and
-    it counts for more where it begins a section or, if a way is asked for, where it has code.
+    it counts for more where it begins a section or, if a way is asked for, where it has code; if it
+    has none, it goes on to the next code that these characters hold, below further headings too.
     Passages that score less than half of the best are left out. No model is asked.
 
     Args:
@@ -171,6 +172,9 @@ class _Found:
     length: int
     score: float
     first: bool
+    code: bool
+    # One more than that of the block before it on its page.
+    number: int
 
 
 class _Ranking:
@@ -184,16 +188,16 @@ class _Ranking:
     ) -> None:
         self._wants_way = parse_question(question).kind == "manner"
         self._sections = list(_sections(documents, found))
-        count = len(self._sections) + _FURTHER_SECTIONS
+        total = len(self._sections) + _FURTHER_SECTIONS
         held_by = Counter(term for section in self._sections for term in section.terms)
         self._rarity = {
-            term: math.log(1 + (count - n + 0.5) / (n + 0.5)) for term, n in held_by.items()
+            term: math.log(1 + (total - n + 0.5) / (n + 0.5)) for term, n in held_by.items()
         }
         # Of Chinese pairs of letters many are no words, and say nothing where no page has them.
         self._asked = [
             term for term in content_terms(question) if term in held_by or not CJK_RUN.match(term)
         ]
-        self._unknown = math.log(1 + (count + 0.5) / 0.5)
+        self._unknown = math.log(1 + (total + 0.5) / 0.5)
         self._whole = sum(map(self._of, self._asked)) or 1.0
 
     def excerpts(self) -> Iterator[Excerpt]:
@@ -214,15 +218,16 @@ class _Ranking:
         before = 0
         for section, own in zip(self._sections, matches, strict=True):
             firsts = [i for i in range(len(own)) if before + i in beginnings]
-            before += len(own)
             heading = _HEADING * self._cosine(section.nearest)
             for first, last in _windows(section.blocks, firsts):
                 shown = section.blocks[first : last + 1]
                 covered = self._covered(section.above.union(*(one.counts for one in shown)))
                 if covered < _LEAST_COVERED:
                     continue
+                code = self._wants_way and any(one.code for one in shown)
                 start, end = shown[0].block.start, shown[-1].block.end
-                text = section.text[start:end]
+                if self._wants_way and not code:
+                    end = _end_of_code(blocks, before + last, start)
                 inside = self._covered(frozenset().union(*(one.counts for one in shown)))
                 most = max(own[first : last + 1])
                 score = heading + _COVERED * inside
@@ -230,8 +235,10 @@ class _Ranking:
                 score += (most + _FURTHER * further) / best
                 score += _RANKED * max(one.score for one in shown) / top if top > 0 else 0.0
                 score += _FIRST_OF_SECTION if shown[0].first else 0.0
-                score += _CODE if self._wants_way and has_code(text) else 0.0
+                score += _CODE if code else 0.0
+                text = section.text[start:end]
                 yield Excerpt(text, section.document, start, end, section.headings, score)
+            before += len(own)
 
     def _match(self, one: _Found, above: frozenset[str], mean: float) -> float:
         if one.counts.keys().isdisjoint(self._asked):
@@ -261,25 +268,41 @@ class _Ranking:
 def _sections(
     documents: Sequence[tuple[str, str]], found: Sequence[Sequence[Ranked]] | None
 ) -> Iterator[_Section]:
-    for number, (title, text) in enumerate(documents):
-        spans = [(0, len(text), 0.0)] if found is None else sorted(found[number])
+    numbers = count()
+    for document, (title, text) in enumerate(documents):
+        next(numbers)
+        spans = [(0, len(text), 0.0)] if found is None else sorted(found[document])
         if not spans:
             continue
         for _, group in groupby(read_blocks(text), key=lambda block: block.headings):
-            shown = [one for i, block in enumerate(group) if (one := _look(text, block, spans, i))]
-            if shown:
-                yield _Section(number, title, text, shown)
+            looked = [_look(text, block, spans, i, next(numbers)) for i, block in enumerate(group)]
+            if shown := [one for one in looked if one is not None]:
+                yield _Section(document, title, text, shown)
 
 
-def _look(text: str, block: Block, spans: Sequence[Ranked], place: int) -> _Found | None:
+def _look(
+    text: str, block: Block, spans: Sequence[Ranked], place: int, number: int
+) -> _Found | None:
     """Return a block with its words, if a stretch that was found touches it or its heading."""
     first = bool(block.headings) and place == 0
     begin = block.headings[-1][0] if first else block.start
     scores = [score for start, end, score in spans if start < block.end and begin < end]
     if not scores:
         return None
-    counts = Counter(term for term, _ in terms(text[block.start : block.end]))
-    return _Found(block, counts, counts.total(), max(scores), first)
+    own = text[block.start : block.end]
+    counts = Counter(term for term, _ in terms(own))
+    return _Found(block, counts, counts.total(), max(scores), first, has_code(own), number)
+
+
+def _end_of_code(blocks: Sequence[_Found], at: int, start: int) -> int:
+    """Return where the first code ends that follows a block, or that block where none is near."""
+    for i in range(at + 1, len(blocks)):
+        one = blocks[i]
+        if one.number != blocks[i - 1].number + 1 or one.block.end - start > _CHARACTERS:
+            break
+        if one.code:
+            return one.block.end
+    return blocks[at].block.end
 
 
 def _windows(blocks: Sequence[_Found], firsts: Sequence[int]) -> Iterator[Span]:

@@ -75,6 +75,41 @@ def test_what_retrieval_ranked_higher_wins_where_the_words_are_the_same() -> Non
         assert extract_excerpts("Turn the key?", pages, found=found)[0].document == best
 
 
+TASKS = """# Background tasks
+
+Background tasks run after a response.
+
+## Use them
+
+Give a function to the response.
+
+{code}
+
+## Limits
+
+They end with the process.
+"""
+
+
+@pytest.mark.parametrize("code", ["```python\nadd(task)\n```", "{* task.py *}", "--8<-- 'task.py'"])
+def test_a_way_is_told_as_far_as_its_first_code_below_further_headings_too(code: str) -> None:
+    page = TASKS.replace("{code}", code)
+    way = extract_excerpts("How do I run background tasks?", [("", page)])[0]
+    assert way.text == page[page.index("Background tasks run") : page.index("\n\n## Limits")]
+    assert way.headings == ("Background tasks",)
+    thing = extract_excerpts("What are background tasks?", [("", page)])[0]
+    assert thing.text == "Background tasks run after a response."
+
+
+@pytest.mark.parametrize("words", [0, 1_200])
+def test_a_way_without_code_that_is_near_and_was_found_ends_where_its_words_do(words: int) -> None:
+    page = TASKS.replace("{code}", "word " * words + "\n\n```python\nadd(task)\n```")
+    unseen = page.index("## Use them"), page.index("\n\n```")
+    found = [[(0, unseen[0], 1.0), (unseen[1] if not words else 0, len(page), 1.0)]]
+    best = extract_excerpts("How do I run background tasks?", [("", page)], found=found)[0]
+    assert best.text == "Background tasks run after a response."
+
+
 @pytest.mark.parametrize("count", [0, -1, True, 1.5])
 def test_a_number_of_passages_that_is_none_is_refused(count: object) -> None:
     with pytest.raises(InvalidParameterError, match="max_excerpts"):
