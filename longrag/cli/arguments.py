@@ -14,7 +14,7 @@ from longrag.cli.progress import TerminalProgress
 from longrag.errors import InvalidParameterError
 from longrag.index_file.models import load_generator
 from longrag.index_file.progress import Progress
-from longrag.models.served import TIMEOUT
+from longrag.models.hosted import TIMEOUT
 from longrag.models.text_model import TextModel
 
 DEFAULT_FILE: Final = "longrag.db"

@@ -13,10 +13,13 @@ import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from longrag.errors import InvalidParameterError, check_arguments
-from longrag.models.served import TIMEOUT, ServedModel
+from longrag.models.hosted import TIMEOUT
+
+if TYPE_CHECKING:
+    from longrag.models.served import ServedModel
 
 CONFIG_NAME: Final = "longrag.toml"
 
@@ -106,6 +109,8 @@ def serve(settings: ModelSettings, options: Mapping[str, Any]) -> ServedModel:
         InvalidParameterError: a setting is not allowed, or the variable of the key is not set.
         MissingExtraError: httpx is not installed.
     """
+    from longrag.models.served import ServedModel
+
     name = settings.api_key_env
     key = None if name is None else os.environ.get(name)
     if name is not None and not key:

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from longrag.generation import CheckedQuote, Source
 from longrag.index_file.catalog import read_catalog
 from longrag.index_file.parts import File, open_tree, open_units, quotes_folder
 from longrag.index_file.places import SourceRange, locate
-from longrag.quoting.corpus import QuoteIndex
 from longrag.types import Document
+
+if TYPE_CHECKING:
+    from longrag.quoting.corpus import QuoteIndex
 
 
 def stored_documents(path: File) -> Mapping[str, Document]:
@@ -31,6 +33,8 @@ def kept_quotes(path: File, documents: Mapping[str, Document]) -> QuoteIndex:
 
     They are read once: ``longrag index`` brings them up to date.
     """
+    from longrag.quoting.corpus import QuoteIndex
+
     return QuoteIndex.kept(quotes_folder(path), documents.values())
 
 

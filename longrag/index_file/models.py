@@ -23,7 +23,6 @@ from longrag.import_paths import import_object
 from longrag.models.embedder import Embedder, Role, Vectors
 from longrag.models.hosted import check_language_model
 from longrag.models.language_model import LanguageModel
-from longrag.models.minilm.embedder import MiniLmEmbedder
 from longrag.models.minilm.weights import Weights, installed_weights
 from longrag.models.plain_failures import failure_line, one_line, secrets_of
 from longrag.models.text_model import ModelUsage, Show, TextModel
@@ -87,6 +86,8 @@ def load_embedder(name: str, options: Mapping[str, Any]) -> Embedder:
         MissingExtraError: MiniLM is not installed, or not with these weights.
     """
     if name in _WEIGHTS:
+        from longrag.models.minilm.embedder import MiniLmEmbedder
+
         return MiniLmEmbedder(weights=_WEIGHTS[name])
     made = _make("embedder", name, options)
     for methods, adapt in (

@@ -14,7 +14,6 @@ from longrag.index_file.models import LSA, Generator, fits_embedder, load_embedd
 from longrag.index_file.parts import File, open_lsa, open_tree, open_units
 from longrag.index_file.places import SourceRange, locate
 from longrag.index_file.quotes import Quote, quote_passages
-from longrag.index_file.writing import find_quotes, write_answer, write_quoted
 from longrag.indices.corpus import CorpusIndex
 from longrag.indices.corpus_order import order_of
 from longrag.models.text_model import Show
@@ -250,6 +249,9 @@ class IndexFile:
                 question, retrieved, self.documents, read_besides=besides
             )
             return Answered(question, answer, quoted, tuple(found))
+        # Passages that are quoted need none of this.
+        from longrag.index_file.writing import find_quotes, write_answer, write_quoted
+
         if quotes:
             answer, quoted, rejected = write_quoted(
                 question, retrieved, self.documents, generate, show

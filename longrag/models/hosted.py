@@ -9,6 +9,9 @@ from urllib.parse import urlsplit
 
 from longrag.errors import InvalidParameterError
 
+TIMEOUT: Final = 300.0
+"""Seconds that a server may stay silent; a large model on a CPU reads a prompt for minutes."""
+
 _SERVER_URL: Final = (
     "the URL of a server with OpenAI's protocol, such as 'http://localhost:8000/v1'"
 )

@@ -19,15 +19,12 @@ from longrag.models.chat_reply import (
     parse_json,
     server_message,
 )
-from longrag.models.hosted import check_server_url, is_loopback
+from longrag.models.hosted import TIMEOUT, check_server_url, is_loopback
 from longrag.models.plain_failures import TOO_LONG_REMEDY, is_too_long, one_line, sentence
 from longrag.models.text_model import Show, TextModel
 
 if TYPE_CHECKING:
     import httpx
-
-TIMEOUT: Final = 300.0
-"""Seconds that a server may stay silent; a large model on a CPU reads a prompt for minutes."""
 
 _CONNECT_SECONDS: Final = 10.0
 _RETRY: Final = Retry(attempts=4, max_seconds=120.0)
