@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Mapping, Sequence
+import gc
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 from longrag.cli.arguments import (
@@ -76,7 +78,20 @@ def add_reading(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace) -> int:
     """Answer, and tell from where; the status is 1 when nothing was found."""
     model = model_of(options)
-    return answer(open_index(options), options.question, options, model)
+    with _uncollected():
+        return answer(open_index(options), options.question, options, model)
+
+
+@contextmanager
+def _uncollected() -> Iterator[None]:
+    """Look for no garbage: nearly all that one question reads lives until its answer."""
+    was = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was:
+            gc.enable()
 
 
 def model_of(options: argparse.Namespace) -> TextModel | None:
