@@ -17,7 +17,7 @@ from longrag.synthesis.blocks import Block, has_code, heading_text, read_blocks
 from longrag.synthesis.questions import parse_question
 from longrag.types import Document, RetrievedUnit, Span
 
-# Chosen on the 54 questions of benchmarks/answers.py.
+# Chosen on questions of benchmarks/answers.py, which says on which.
 _CHARACTERS: Final = 1200
 _K1, _B = 0.9, 0.4
 _UNDER_HEADING: Final = 0.5
