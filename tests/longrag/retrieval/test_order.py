@@ -372,7 +372,7 @@ def test_vectors_must_be_one_a_passage_finite_and_of_the_querys_width():
         PassageOrder(DOCUMENTS, np.full((4, 2), np.nan))
     with pytest.raises(EmbeddingError, match="3 values"):
         order().read(QUESTION, [1.0, 0.0, 0.0], token_budget=10)
-    with pytest.raises(InvalidParameterError, match="one vector"):
+    with pytest.raises(InvalidParameterError, match="one query vector, got 4"):
         order().read(QUESTION, VECTORS, token_budget=10)
 
 

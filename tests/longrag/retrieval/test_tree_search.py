@@ -112,7 +112,7 @@ class TestNodeScores:
             node_scores(LONE_LEAF, vector)
 
     def test_refuse_two_vectors(self):
-        with pytest.raises(InvalidParameterError, match="one vector"):
+        with pytest.raises(InvalidParameterError, match="one query vector, got 2"):
             node_scores(LONE_LEAF, [[1, 2], [3, 4]])
 
     def test_of_another_tree_are_refused(self):
