@@ -118,7 +118,7 @@ def narrow(runnable: object, given: Mapping[str, Any]) -> Runnable[Any, list[Doc
     """
     narrowed = _narrow(runnable, given) if given else runnable
     if narrowed is None:
-        raise _refusal(runnable, given)
+        raise _refusal(runnable, next(iter(given)))
     return cast("Runnable[Any, list[Document]]", narrowed)
 
 
@@ -128,7 +128,9 @@ def _narrow(runnable: Any, given: Mapping[str, Any]) -> Any:
         return _narrow_retriever(runnable, given)
     if isinstance(runnable, RunnableLambda):
         if any(_narrow(one, given) is not None for one in runnable.deps):
-            raise _refusal(runnable, given)  # it calls a retriever that cannot be reached
+            raise _refusal(
+                runnable, next(iter(given))
+            )  # it calls a retriever that cannot be reached
         return None
     if isinstance(runnable, DynamicRunnable) and not isinstance(
         runnable, RunnableConfigurableAlternatives
@@ -153,7 +155,7 @@ def _narrow(runnable: Any, given: Mapping[str, Any]) -> Any:
     if all(part is None for part in changed_parts):
         return None
     if isinstance(runnable, _CHOICES) and None in changed_parts:
-        raise _refusal(own_parts[changed_parts.index(None)], given)
+        raise _refusal(own_parts[changed_parts.index(None)], next(iter(given)))
     return with_parts(
         runnable,
         [old if new is None else new for old, new in zip(own_parts, changed_parts, strict=True)],
