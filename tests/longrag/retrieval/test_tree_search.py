@@ -294,7 +294,7 @@ class TestCollapsed:
         "scores", [[], [0.0] * 8, [0.0] * 10, [[0.0] * 9], ["a"] * 9, [None] * 9, [True] * 9]
     )
     def test_refuses_scores_that_are_not_one_number_a_node(self, overlapping, search, scores):
-        with pytest.raises(InvalidParameterError, match="one number for each of the 9 nodes"):
+        with pytest.raises(InvalidParameterError, match="a score for each of the 9 nodes"):
             search(overlapping, scores)
 
     @pytest.mark.parametrize("search", [collapsed, traverse])
