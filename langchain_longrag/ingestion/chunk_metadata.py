@@ -54,8 +54,6 @@ class ChunkMetadataTransformer(BaseDocumentTransformer):
         journal: keeps what was written: a path, or a ``Journal`` of your own. Of a run that was
             interrupted only the calls in flight are paid again.
         in_text: whether what was written goes before the text.
-        max_keywords: the most keywords of a chunk.
-        max_questions: the most questions of a chunk.
         prompt: a template with the variable ``context``, and ``max_keywords`` and
             ``max_questions`` where wanted.
         max_concurrency: the calls in flight at a time.
@@ -78,26 +76,17 @@ class ChunkMetadataTransformer(BaseDocumentTransformer):
         *,
         journal: str | os.PathLike[str] | Journal | None = None,
         in_text: bool = True,
-        max_keywords: int = 6,
-        max_questions: int = 3,
         prompt: BasePromptTemplate[Any] | None = None,
         max_concurrency: int = 4,
         max_llm_calls: int | None = None,
         config: RunnableConfig | None = None,
     ) -> None:
-        for name, size in (
-            ("max_keywords", max_keywords),
-            ("max_questions", max_questions),
-            ("max_concurrency", max_concurrency),
-        ):
-            check_size(name, size)
+        check_size("max_concurrency", max_concurrency)
         CallLimit(max_llm_calls)
         check_journal(journal)
         self._llm = llm
         self._journal = journal
         self._in_text = in_text
-        self._max_keywords = max_keywords
-        self._max_questions = max_questions
         self._prompt = to_prompt(
             prompt,
             CHUNK_METADATA,
@@ -142,8 +131,6 @@ class ChunkMetadataTransformer(BaseDocumentTransformer):
         chunks = [_to_chunk(document) for document in documents if _is_chunk(document)]
         found = yield from describe_chunks(
             chunks,
-            max_keywords=self._max_keywords,
-            max_questions=self._max_questions,
             prompt=self._prompt,
         )
         written = iter(zip(chunks, found.metadata, strict=True))

@@ -34,13 +34,12 @@ def create_query_gate(
     *,
     classifier: Gate | LanguageModelLike | None = None,
     prompt: BasePromptTemplate[Any] | None = None,
-    input_key: str = "input",
 ) -> Runnable[Any, Any]:
     """Branch to what retrieves where a question needs it, and otherwise to what does not.
 
     A question that contains what it is about, such as a text to translate, needs no retrieval. The
     branch takes what ``with_retrieval`` takes, a string or a mapping with the question under
-    ``input_key``, and streams what the branch that is taken streams. The decision is a separate
+    ``input``, and streams what the branch that is taken streams. The decision is a separate
     step in traces, named ``needs_retrieval``.
 
     Example:
@@ -61,7 +60,6 @@ def create_query_gate(
         classifier: decides: any object with ``needs_retrieval(query)``, by default the classifier
             that comes with the package; or a chat model, LLM or runnable, which is then asked.
         prompt: for a classifier that is a model: a template with the variable ``input``.
-        input_key: the key of the question in a mapping.
 
     Raises:
         InvalidParameterError: ``classifier`` has the wrong type, or, when it runs, an input
@@ -69,19 +67,17 @@ def create_query_gate(
 
     Source: Best Practices §3.1.
     """
-    decider = _Decider(classifier, prompt, input_key)
+    decider = _Decider(classifier, prompt)
     decide = RunnableLambda(decider.decide, decider.adecide)
     condition = decide.with_config(run_name="needs_retrieval")
     alone = without_retrieval
     if _is_model(alone):
-        alone = RunnableLambda(_ask_alone(alone, input_key))
+        alone = RunnableLambda(_ask_alone(alone))
     branch: Runnable[Any, Any] = RunnableBranch((condition, with_retrieval), alone)
     return branch.with_config(run_name="query_gate")
 
 
-def answer_alone(
-    llm: LanguageModelLike, *, input_key: str = "input"
-) -> Runnable[dict[str, Any], dict[str, Any]]:
+def answer_alone(llm: LanguageModelLike) -> Runnable[dict[str, Any], dict[str, Any]]:
     """Answer from the question alone, with the keys of the chains that retrieve.
 
     Takes a mapping with the question and adds ``context``, which is empty, and ``answer``, which
@@ -99,12 +95,11 @@ def answer_alone(
 
     Args:
         llm: any chat model, LLM or runnable; it is given the question and nothing else.
-        input_key: the key of the question.
 
     Raises:
         GenerationError: when it runs, the model gave neither text nor a message.
     """
-    question: Runnable[Any, str] = RunnableLambda(lambda inputs: read_query(inputs, input_key))
+    question: Runnable[Any, str] = RunnableLambda(read_query)
     answer: Runnable[Any, str] = question | llm | require_text() | StrOutputParser()
     chain: Runnable[dict[str, Any], dict[str, Any]] = (
         RunnableLambda(_pass_inputs)
@@ -124,8 +119,8 @@ def _is_model(runnable: object) -> bool:
     return all(isinstance(leaf, BaseLanguageModel) for leaf in leaves(runnable))
 
 
-def _ask_alone(llm: Runnable[Any, Any], input_key: str) -> Callable[[Any], Any]:
-    alone = answer_alone(llm, input_key=input_key)
+def _ask_alone(llm: Runnable[Any, Any]) -> Callable[[Any], Any]:
+    alone = answer_alone(llm)
 
     def ask(inputs: Any, *, filter: Any = None) -> Any:
         return alone if isinstance(inputs, Mapping) else llm
@@ -140,21 +135,19 @@ class _Decider:
         self,
         classifier: Gate | LanguageModelLike | None,
         prompt: BasePromptTemplate[Any] | None,
-        input_key: str,
     ) -> None:
         self._gate, self._llm = split_gate(classifier)
         self._prompt = to_gate_prompt(prompt, by_model=self._llm is not None)
-        self._input_key = input_key
 
     def decide(self, inputs: Any, config: RunnableConfig) -> bool:
-        query = read_query(inputs, self._input_key)
+        query = read_query(inputs)
         if self._gate is not None:
             return self._gate.needs_retrieval(query)
         flow = classify_query(query, prompt=self._prompt)
         return run(flow, ModelAnswers(llm=self._llm, config=config).answer)
 
     async def adecide(self, inputs: Any, config: RunnableConfig) -> bool:
-        query = read_query(inputs, self._input_key)
+        query = read_query(inputs)
         if self._gate is not None:
             return await asyncio.to_thread(self._gate.needs_retrieval, query)
         flow = classify_query(query, prompt=self._prompt)
@@ -202,15 +195,15 @@ def _load_default_gate() -> QueryClassifier:
     return QueryClassifier.load_default()
 
 
-def read_query(inputs: Any, input_key: str = "input") -> str:
-    """Return the question of an input: itself, or its value under the key.
+def read_query(inputs: Any) -> str:
+    """Return the question of an input: itself, or its value under ``input``.
 
     Raises:
-        InvalidParameterError: there is no string under the key.
+        InvalidParameterError: there is no string.
     """
-    query = inputs.get(input_key) if isinstance(inputs, Mapping) else inputs
+    query = inputs.get("input") if isinstance(inputs, Mapping) else inputs
     if isinstance(query, BaseMessage):
         query = query.text
     if not isinstance(query, str):
-        raise InvalidParameterError(input_key, query, "the question, a string")
+        raise InvalidParameterError("input", query, "the question, a string")
     return str(query)

@@ -73,7 +73,6 @@ class QueryTransformRetriever(CheckedModel, BaseRetriever):
             ``filter``, where the calls of the wrapped retriever take one.
         n: hyde: how many documents are written, at the same time.
         join_query: hyde: whether the query is searched with as well.
-        max_questions: decompose: the most simpler questions.
         prompt: a template with the variable ``input``, for decompose also ``max_questions``.
         max_concurrency: the calls in flight at a time.
         search_kwargs: passed to every search of ``vectorstore``.
@@ -95,7 +94,6 @@ class QueryTransformRetriever(CheckedModel, BaseRetriever):
     k: SkipValidation[int] = 4
     n: SkipValidation[int] = 1
     join_query: SkipValidation[bool] = True
-    max_questions: SkipValidation[int] = 4
     prompt: SkipValidation[BasePromptTemplate[Any] | None] = None
     max_concurrency: SkipValidation[int] = 4
     search_kwargs: dict[str, Any] = Field(default_factory=dict)
@@ -103,7 +101,7 @@ class QueryTransformRetriever(CheckedModel, BaseRetriever):
     _transform: QueryTransform = PrivateAttr()
 
     def _prepare(self) -> None:
-        for name in ("k", "n", "max_questions"):
+        for name in ("k", "n"):
             check_k(getattr(self, name), name)
         check_size("max_concurrency", self.max_concurrency)
         self._wrapped = WrappedRetriever(self.retriever, self.vectorstore, self.search_kwargs)
@@ -111,7 +109,6 @@ class QueryTransformRetriever(CheckedModel, BaseRetriever):
             self.query_transform,
             n=self.n,
             join_query=self.join_query,
-            max_questions=self.max_questions,
             prompt=self.prompt,
         )
         check_llm(self.llm)
@@ -218,7 +215,6 @@ def to_transform(
     *,
     n: int = 1,
     join_query: bool = True,
-    max_questions: int = 4,
     prompt: BasePromptTemplate[Any] | None = None,
 ) -> QueryTransform:
     """Return the flow that a name stands for, or one's own.
@@ -230,7 +226,7 @@ def to_transform(
         "hyde": _NamedTransform(partial(hyde, n=n, join_query=join_query), HYDE),
         "rewrite": _NamedTransform(rewrite, REWRITE_QUERY),
         "decompose": _NamedTransform(
-            partial(decompose, max_questions=max_questions),
+            decompose,
             DECOMPOSE_QUERY,
             {"input": "question", "max_questions": "max_questions"},
         ),

@@ -50,8 +50,6 @@ class ChunkMetadataExtractor(BaseExtractor):
     journal: str | None = Field(
         default=None, exclude=True, description="The path of a file that keeps the answers."
     )
-    max_keywords: int = Field(default=6, ge=1, strict=True, description="The most keywords.")
-    max_questions: int = Field(default=3, ge=1, strict=True, description="The most questions.")
     num_workers: int = Field(default=4, ge=1, strict=True, description="The calls in flight.")
     prompt: str = Field(
         default=CHUNK_METADATA, description="Has the slot {context}; see describe_chunks."
@@ -90,8 +88,6 @@ class ChunkMetadataExtractor(BaseExtractor):
         ]
         flow = describe_chunks(
             [to_chunk(node, node.node_id) for node in texts],
-            max_keywords=self.max_keywords,
-            max_questions=self.max_questions,
             prompt=self.prompt,
         )
         llm = self.llm or Settings.llm

@@ -14,7 +14,6 @@ from typing import Final
 from longrag.calls import Flow, Generate, ask
 from longrag.calls.flows import together
 from longrag.errors import GenerationError, InvalidParameterError
-from longrag.ingestion.chunking import check_size
 from longrag.ingestion.key_extraction import one_line
 from longrag.ingestion.units import embedding_text
 from longrag.models.json_replies import iterate_json
@@ -22,6 +21,8 @@ from longrag.models.replies import without_thoughts
 from longrag.prompts import CHUNK_METADATA, check_slots, field, fill
 from longrag.types import Chunk, LongUnit
 
+_MAX_KEYWORDS: Final = 6
+_MAX_QUESTIONS: Final = 3
 _LABEL: Final = re.compile(
     r"[\W_]{0,6}(title|keyword|question)s?(?:\s?\d{1,2})?[*_\"]{0,3}\s?:", re.IGNORECASE
 )
@@ -53,8 +54,6 @@ def describe_chunks(
     chunks: Sequence[Chunk],
     *,
     units: Iterable[LongUnit] | None = None,
-    max_keywords: int = 6,
-    max_questions: int = 3,
     prompt: str = CHUNK_METADATA,
 ) -> Flow[DescribedChunks]:
     """Have a language model write title, keywords and questions of chunks, one call a chunk.
@@ -62,15 +61,13 @@ def describe_chunks(
     All calls are open at the same time. A journal keeps each answer under the chunk's document, so
     that it goes when the document goes. An answer is a JSON object, alone or among other words, or
     lines with the labels Title, Keywords and Questions; what it lacks is empty, and what it lists
-    beyond the most that was asked for is left out.
+    beyond 6 keywords and 3 questions is left out.
 
     Args:
         chunks: What is described.
         units: The chunks' units. With them an answer is kept under every document that the chunk
             has text of, without them under the one it begins in: give them where chunks reach over
             documents.
-        max_keywords: The most keywords of a chunk, at least 1.
-        max_questions: The most questions of a chunk, at least 1.
         prompt: A template with the slot ``{context}``, and ``{max_keywords}`` and
             ``{max_questions}`` if it is to be told; other braces are kept.
 
@@ -78,16 +75,14 @@ def describe_chunks(
         InvalidParameterError: A setting that is not allowed, or a chunk of a unit not given.
         GenerationError: An answer is not a string. What a call raised is raised as it is.
     """
-    check_size("max_keywords", max_keywords)
-    check_size("max_questions", max_questions)
     check_slots(prompt, "context")
-    sizes = {"max_keywords": str(max_keywords), "max_questions": str(max_questions)}
+    sizes = {"max_keywords": str(_MAX_KEYWORDS), "max_questions": str(_MAX_QUESTIONS)}
     known = None if units is None else {unit.id: unit for unit in units}
     requests = [Generate(_render(prompt, chunk, sizes), _sources(chunk, known)) for chunk in chunks]
     answers = yield from together(map(ask, requests))
     found = [parse_metadata(answer) for answer in answers]
     return DescribedChunks(
-        tuple(_cut(metadata, max_keywords, max_questions) for metadata in found),
+        tuple(_cut(metadata) for metadata in found),
         sum(metadata is None for metadata in found),
     )
 
@@ -158,11 +153,11 @@ def _strings(value: object) -> tuple[str, ...] | None:
     return tuple(dict.fromkeys(one_line(item) for item in value if item.strip()))
 
 
-def _cut(metadata: ChunkMetadata | None, max_keywords: int, max_questions: int) -> ChunkMetadata:
+def _cut(metadata: ChunkMetadata | None) -> ChunkMetadata:
     if metadata is None:
         return ChunkMetadata()
     return ChunkMetadata(
-        metadata.title, metadata.keywords[:max_keywords], metadata.questions[:max_questions]
+        metadata.title, metadata.keywords[:_MAX_KEYWORDS], metadata.questions[:_MAX_QUESTIONS]
     )
 
 

@@ -19,6 +19,9 @@ from longrag.ingestion.paths import AMBIGUOUS, add_unique, join_path, stem
 from longrag.models.words import STOPWORDS
 from longrag.types import Document
 
+_PATH_KEYS: Final = ("path", "file_path", "source")
+_SOURCE_KEYS: Final = ("source", "file_path", "path")
+_HEADING_KEYS: Final = tuple(f"Header {level}" for level in range(1, 7))
 _FOLDER_PAGES: Final = ("index", "_index", "readme")
 # A name: capitalised words, small words of names between them, or text in quotes.
 _UPPER: Final = "".join(letter for letter in map(chr, range(0x2000)) if letter.isupper())
@@ -60,16 +63,12 @@ class FolderHierarchy:
     pages and to the pages of the folders in it; the other pages of a folder are chained in the
     order of their paths. Folders without a page hang on the next one above that has one.
 
-    Args:
-        path_keys: Metadata keys that may hold a document's path, best first. Without any, its id is
-            its path.
+    The path of a document is its metadata ``path``, ``file_path`` or ``source``, or else its id.
     """
-
-    path_keys: tuple[str, ...] = ("path", "file_path", "source")
 
     def __call__(self, documents: Sequence[Document]) -> Pairs:
         """Return pairs (folder page, page) and (page, next page)."""
-        paths = [_path(document, self.path_keys) for document in documents]
+        paths = [_path(document, _PATH_KEYS) for document in documents]
         pages: dict[str, int] = {}
         ranks: dict[str, int] = {}
         for index, path in enumerate(paths):
@@ -115,22 +114,13 @@ def _above(pages: Mapping[str, int], folder: str | None) -> Iterator[int]:
 class SectionHierarchy:
     """Links the sections of one source, for corpora whose documents are parts of longer ones.
 
-    Sections are those documents that agree in the first of ``source_keys`` they have; they are in
-    the order in which they are given. Each is linked from the section it falls under, the last one
-    before it whose headings begin its own, and from the one before it.
-
-    Args:
-        source_keys: Metadata keys that name the source, best first. A document without any belongs
-            to no source.
-        heading_keys: Metadata keys of the headings above a section, outermost first, as LangChain's
-            ``MarkdownHeaderTextSplitter`` writes them.
-        path_key: The metadata key of all headings in one "/"-separated string, as LlamaIndex's
-            ``MarkdownNodeParser`` writes it; used where no key of ``heading_keys`` is there.
+    Sections are those documents that agree in the first of the metadata ``source``, ``file_path``
+    and ``path`` they have; one without any belongs to no source. They are in the order in which
+    they are given. Each is linked from the section it falls under, the last one before it whose
+    headings begin its own, and from the one before it. Headings are the metadata ``Header 1`` to
+    ``Header 6`` of LangChain's ``MarkdownHeaderTextSplitter``, or ``header_path`` of LlamaIndex's
+    ``MarkdownNodeParser``.
     """
-
-    source_keys: tuple[str, ...] = ("source", "file_path", "path")
-    heading_keys: tuple[str, ...] = tuple(f"Header {level}" for level in range(1, 7))
-    path_key: str = "header_path"
 
     def __call__(self, documents: Sequence[Document]) -> Pairs:
         """Return pairs (section above, section) and (section, next section)."""
@@ -138,7 +128,7 @@ class SectionHierarchy:
         open_at: dict[str, dict[tuple[str, ...], int]] = {}
         last: dict[str, int] = {}
         for index, document in enumerate(documents):
-            values = (document.metadata.get(key) for key in self.source_keys)
+            values = (document.metadata.get(key) for key in _SOURCE_KEYS)
             source = next((value for value in values if isinstance(value, str) and value), None)
             if source is None:
                 continue
@@ -153,10 +143,10 @@ class SectionHierarchy:
         return _pairs(found)
 
     def _headings(self, document: Document) -> tuple[str, ...]:
-        named = [document.metadata.get(key) for key in self.heading_keys]
+        named = [document.metadata.get(key) for key in _HEADING_KEYS]
         if any(named):
             return tuple(str(name) for name in named if name)
-        path = document.metadata.get(self.path_key)
+        path = document.metadata.get("header_path")
         return tuple(part for part in path.split("/") if part) if isinstance(path, str) else ()
 
 
@@ -220,16 +210,15 @@ class CitationKeys:
 
     A key names the document whose id it is, or one of whose ``keys`` in the metadata has it for a
     value (a string, an integer, or a list of them). A number in brackets is looked up first in the
-    citing document's own reference list. A key that names several documents is ignored.
+    citing document's own reference list, its metadata ``references``: a mapping from numbers or
+    labels to ids or keys, or a list that begins with number 1. A key that names several documents
+    is ignored.
 
     Args:
         keys: Metadata keys under which a document tells how it is cited.
-        references_key: The metadata key of a document's reference list: a mapping from its numbers
-            or labels to ids or keys, or a list that begins with number 1.
     """
 
     keys: tuple[str, ...] = ("citation_key", "doi")
-    references_key: str = "references"
 
     def __call__(self, documents: Sequence[Document]) -> Pairs:
         """Return pairs (citing, cited)."""
@@ -247,7 +236,7 @@ class CitationKeys:
         )
 
     def _list_cited(self, document: Document) -> Iterator[str]:
-        own = _references(document.metadata.get(self.references_key))
+        own = _references(document.metadata.get("references"))
         for key in _citations(document.text):
             yield own.get(key, key)
 

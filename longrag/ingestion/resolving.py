@@ -36,6 +36,9 @@ from longrag.ingestion.rst import FROM_ROOT, REFERENCE, fold_label, is_rst, read
 from longrag.types import Document
 
 _DOCUMENTS_A_TASK: Final = 64
+# Where a document may have its path and its address, best first.
+_PATH_KEYS: Final = ("path", "file_path", "source", "file_name")
+_URL_KEYS: Final = ("url", "source")
 
 LinkRule: TypeAlias = Callable[[str, Document], str | None]
 """Rewrites a raw target, given the document it is in, to a path, URL or document id.
@@ -145,9 +148,6 @@ class LinkResolver:
         documents: The corpus.
         rules: Rewriters of targets; the first that does not return None decides.
         aliases: Further names, each with the id of its document.
-        path_keys: Metadata keys that may hold a document's path, best first. Without any, its id
-            is its path.
-        url_keys: Metadata keys that may hold a document's http or https address, best first.
 
     Raises:
         InvalidDocumentError: If two documents share an id.
@@ -160,12 +160,8 @@ class LinkResolver:
         *,
         rules: Sequence[LinkRule] = (),
         aliases: Mapping[str, str] | None = None,
-        path_keys: tuple[str, ...] = ("path", "file_path", "source", "file_name"),
-        url_keys: tuple[str, ...] = ("url", "source"),
     ) -> None:
         self._rules = tuple(rules)
-        self._path_keys = path_keys
-        self._url_keys = url_keys
         self.asked: set[str] = set()
         """The names that were looked up since it was last cleared."""
         self._doc_ids: dict[int, str] = {}
@@ -386,9 +382,9 @@ class LinkResolver:
     def place(self, document: Document) -> LinkAddress:
         """Return what of a document decides which links lead to it, and where its own lead."""
         metadata = document.metadata
-        urls = (metadata.get(key) for key in self._url_keys)
+        urls = (metadata.get(key) for key in _URL_KEYS)
         url = next((url for url in (*urls, document.id) if is_web(url)), "")
-        paths = (metadata.get(key) for key in self._path_keys)
+        paths = (metadata.get(key) for key in _PATH_KEYS)
         path = next((path for path in paths if _is_path(path)), None)
         if path is None:
             path = document.id if _is_path(document.id) else ""

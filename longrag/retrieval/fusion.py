@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence, Sized
-from functools import partial
 from itertools import chain
 from math import isfinite
 from typing import Final, Literal, TypeAlias, TypeVar, cast, get_args
@@ -82,10 +81,8 @@ def fuse_weighted(
 def fuse_reciprocal_rank(
     rankings: Sequence[Mapping[Id, float]],
     weights: Sequence[float] | None = None,
-    *,
-    rank_constant: float = RANK_CONSTANT,
 ) -> dict[Id, float]:
-    """Add any number of rankings up by ranks: ``sum(weight / (rank_constant + rank))``.
+    """Add any number of rankings up by ranks: ``sum(weight / (60 + rank))``, as the authors do.
 
     Ranks begin with 1; equal scores in one list have one rank, as in a competition. Only the order
     of a list counts, so that scores of any kind can be fused. Equal sums go as in
@@ -94,7 +91,6 @@ def fuse_reciprocal_rank(
     Args:
         rankings: Scores by id, one mapping a list, higher is better.
         weights: One number of at least 0 a list; None weighs all alike.
-        rank_constant: How little the first ranks stand out, at least 0; the authors took 60.
 
     Returns:
         The sums by id, best first.
@@ -106,10 +102,8 @@ def fuse_reciprocal_rank(
     Source: Cormack, Clarke and Büttcher, "Reciprocal Rank Fusion outperforms Condorcet and
     individual Rank Learning Methods" (SIGIR 2009).
     """
-    if not _is_weight(rank_constant):
-        raise InvalidParameterError("rank_constant", rank_constant, "a finite number of at least 0")
     checked = check_weights(weights, len(rankings))
-    return _combine(_named(rankings), checked, partial(_reciprocal_ranks, rank_constant))
+    return _combine(_named(rankings), checked, _reciprocal_ranks)
 
 
 def fuse_lists(
@@ -139,7 +133,7 @@ def fuse_lists(
     names = ["dense", "sparse", *(f"others[{place}]" for place in range(len(retrieved) - 1))]
     lists = list(retrieved)
     lists.insert(1, sparse)
-    value = _scale if fusion == "weighted" else partial(_reciprocal_ranks, RANK_CONSTANT)
+    value = _scale if fusion == "weighted" else _reciprocal_ranks
     return _combine(dict(zip(names, lists, strict=True)), [*own[:1], weight, *own[1:]], value)
 
 
@@ -244,9 +238,9 @@ def _combine(
     return dict(zip(map(ids.__getitem__, order.tolist()), total[order].tolist(), strict=True))
 
 
-def _reciprocal_ranks(rank_constant: float, scores: Floats) -> Floats:
+def _reciprocal_ranks(scores: Floats) -> Floats:
     ranks = 1 + np.searchsorted(np.sort(-scores), -scores, side="left")
-    return 1 / (rank_constant + ranks)
+    return 1 / (RANK_CONSTANT + ranks)
 
 
 def _scale(scores: Floats) -> Floats:

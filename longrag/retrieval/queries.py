@@ -53,6 +53,7 @@ _REFUSAL = re.compile(
     re.IGNORECASE,
 )
 _BEHIND_QUESTION = re.compile(r"^([^?？]*[?？])\s+[^?？]*$")
+_MAX_QUESTIONS: Final = 4
 _DIGITS = re.compile(r"\d+")
 _NO_ECHO: Final = PromptEcho()
 _QUOTES: Final = (('"', '"'), ("'", "'"), ("“", "”"), ("「", "」"), ("`", "`"))
@@ -127,31 +128,27 @@ def rewrite(query: str, *, prompt: str = REWRITE_QUERY) -> Flow[QueryTexts]:
     return QueryTexts((query,), 1) if rewritten is None else QueryTexts((rewritten,))
 
 
-def decompose(
-    query: str, *, max_questions: int = 4, prompt: str = DECOMPOSE_QUERY
-) -> Flow[QueryTexts]:
+def decompose(query: str, *, prompt: str = DECOMPOSE_QUERY) -> Flow[QueryTexts]:
     """Have a model list the simpler questions that the query is made of; ``merge`` their results.
 
     Args:
         query: What is searched for.
-        max_questions: The most sub-questions, at least 1; what a model lists beyond is left out.
         prompt: A template with the slot ``{question}``, and ``{max_questions}`` if it is to be
             told; other braces are kept.
 
     Returns:
-        The sub-questions, each once. The query, where the model lists none.
+        At most 4 sub-questions, each once. The query, where the model lists none.
 
     Raises:
         InvalidParameterError: A query that is blank or no string, or a setting not allowed.
         GenerationError: The answer is not a string. What the call raised is raised as it is.
     """
     check_query(query)
-    check_k(max_questions, "max_questions")
-    answer = yield from ask(Generate(_fill(prompt, query, max_questions)))
+    answer = yield from ask(Generate(_fill(prompt, query, _MAX_QUESTIONS)))
     questions = parse_questions(answer)
     if questions is None:
         return QueryTexts((query,), 1)
-    return QueryTexts(tuple(questions[:max_questions]) or (query,))
+    return QueryTexts(tuple(questions[:_MAX_QUESTIONS]) or (query,))
 
 
 def merge(results: Sequence[Mapping[Id, float]]) -> dict[Id, float]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from functools import cache, partial
 from typing import Any
+from unittest.mock import patch
 
 import pytest
 from hypothesis import given
@@ -76,7 +77,8 @@ def test_reciprocal_ranks_are_those_of_both_frameworks(orders, weights):
         for at, order in enumerate(orders)
     }
     fused = QueryFusionRetriever._reciprocal_rerank_fusion(None, rows)
-    plain = fuse_reciprocal_rank(rankings, rank_constant=59)
+    with patch("longrag.retrieval.fusion.RANK_CONSTANT", 59):  # since it counts ranks from 0
+        plain = fuse_reciprocal_rank(rankings)
     assert {one.node.node_id: one.score for one in fused} == pytest.approx(plain)
 
 

@@ -13,6 +13,7 @@ ROOT = Path(__file__).parents[2]
 
 # Builds a tree of 20 documents, and notes every call of the language model.
 COMMON = """
+from longrag.indexing import TreeSettings
 import os, sys, time
 place, log, hangs = sys.argv[1:]
 log = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
@@ -51,7 +52,6 @@ from langchain_core.messages import AIMessage
 from langchain_core.runnables import RunnableLambda
 from langchain_longrag import RaptorIndex
 from tests.fakes.langchain import HashEmbeddings
-from longrag.indexing import TreeSettings
 
 def reply(prompt):
     note()

@@ -76,7 +76,7 @@ def build(framework: str, reply: Any, *, llm: Any = None, **settings: Any) -> An
         settings |= {"llm": llm or ScriptedLLM(reply), "embed_model": HashEmbedding()}
         if framework.endswith("async"):
             index = llama_index_longrag.RaptorIndex
-            return asyncio.run(index.afrom_documents(documents, **settings))
+            return asyncio.run(index.afrom_documents(documents, **grouped(**settings)))
         return llama_index_longrag.RaptorIndex.from_documents(documents, **grouped(**settings))
     pages = [LangChainDocument(text, id=id_) for id_, text in TEXTS.items()]
     settings |= {"llm": llm or ScriptedChatModel(reply=reply), "embedding": HashEmbeddings()}

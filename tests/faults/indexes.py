@@ -15,7 +15,7 @@ import llama_index_longrag
 from longrag.retrieval import TreeSearchSettings
 from tests.fakes.langchain import HashEmbeddings
 from tests.fakes.llama_index import HashEmbedding, tokenizer
-from tests.settings import counting
+from tests.settings import counting, grouped
 
 KINDS = ("LongRAGIndex", "RaptorIndex")
 VERSION = re.compile(r"(\w+) was described in version (\d+)\.")
@@ -76,6 +76,7 @@ class LlamaIndexes(Opened):
         own = {"embed_model": HashEmbedding(), **counting(self.kind, tokenizer)}
         if self.kind == "RaptorIndex":
             own["num_workers"] = 1
+            settings = grouped(**settings)
         return getattr(llama_index_longrag, self.kind).open(place, **own, **settings)
 
     def _put(self, texts):
@@ -113,6 +114,7 @@ class LlamaIndexes(Opened):
 class LangChains(Opened):
     def _open(self, place, settings):
         if self.kind == "RaptorIndex":
+            settings = grouped(**settings)
             own = {"token_budget": ENOUGH, "search": TreeSearchSettings(redundancy=None)}
         else:
             own = {"k": ALL}

@@ -81,7 +81,7 @@ class Case(NamedTuple):
 TEMPLATE = PromptTemplate("{context_str} Now: {query_str}")
 CASES = {
     "ChunkMetadataExtractor": Case(
-        ChunkMetadataExtractor(llm=ExtractiveLLM(), max_keywords=2, show_progress=False),
+        ChunkMetadataExtractor(llm=ExtractiveLLM(), num_workers=2, show_progress=False),
         {"llm": ExtractiveLLM()},
         described,
     ),

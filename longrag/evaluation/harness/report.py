@@ -52,8 +52,12 @@ class Report:
     gold: Mapping[str, Mapping[str, Mapping[str, int]]] = field(default_factory=dict)
     confidence: float = 0.95
     # Intervals that were drawn, by the result they are of, which lives as long as the report.
-    _means: dict[tuple[int, str], Estimate | None] = field(default_factory=dict, repr=False)
-    _gaps: dict[tuple[int, int, str], Estimate] = field(default_factory=dict, repr=False)
+    _means: dict[tuple[int, str], Estimate | None] = field(
+        default_factory=dict, init=False, repr=False
+    )
+    _gaps: dict[tuple[int, int, str], Estimate] = field(
+        default_factory=dict, init=False, repr=False
+    )
 
     @property
     def datasets(self) -> tuple[str, ...]:

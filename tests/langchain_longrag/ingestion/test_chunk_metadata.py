@@ -38,18 +38,18 @@ def written(prompt: str) -> str:
 async def test_title_keywords_and_questions_are_embedded_and_the_text_is_read(embedding):
     model = replying(written)
     before = copy.deepcopy(PAGES)
-    found = ChunkMetadataTransformer(model, max_keywords=2).transform_documents(PAGES)
+    found = ChunkMetadataTransformer(model).transform_documents(PAGES)
     assert before == PAGES
     assert [d.id for d in found] == [d.id for d in PAGES]
     seventh = found[7]
     assert seventh.metadata["chunk_title"] == "Boats of 7"
-    assert seventh.metadata["keywords"] == ["boats", "fleet7"]
+    assert seventh.metadata["keywords"] == ["boats", "fleet7", "gulls"]
     assert seventh.metadata["questions"] == ["How many ships has 7?"]
     assert seventh.metadata["title"] == "Page 7"
     head, text = seventh.page_content.split("\n\n")
-    assert head == "Boats of 7\nboats, fleet7\nHow many ships has 7?"
+    assert head == "Boats of 7\nboats, fleet7, gulls\nHow many ships has 7?"
     assert text == PAGES[7].page_content
-    again = await ChunkMetadataTransformer(model, max_keywords=2).atransform_documents(PAGES)
+    again = await ChunkMetadataTransformer(model).atransform_documents(PAGES)
     assert list(again) == list(found)
     (best,) = memory_store(found, embedding).similarity_search("fleet7", k=1)
     (read,) = MetadataReplacement(key="text").compress_documents([best], "")
@@ -120,8 +120,6 @@ def test_a_prompt_of_the_framework_is_filled():
 
 def test_bad_settings_are_refused_by_name():
     for name, value in (
-        ("max_keywords", 0),
-        ("max_questions", True),
         ("max_concurrency", 0),
         ("max_llm_calls", -1),
         ("prompt", PromptTemplate.from_template("{text}")),

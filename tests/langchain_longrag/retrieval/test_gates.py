@@ -49,7 +49,6 @@ async def test_the_classifier_of_the_package_decides_by_default():
         assert gate().invoke(inputs) == expected
         assert await gate().ainvoke(inputs) == expected
     assert gate().batch([RETRIEVED, ALONE]) == ["searched", "alone"]
-    assert gate(input_key="question").invoke({"question": ALONE}) == "alone"
 
 
 async def test_any_gate_decides_and_never_on_the_event_loop():
@@ -119,10 +118,10 @@ def test_a_model_with_retries_or_fallbacks_is_given_the_question_of_a_mapping():
 
 async def test_answer_alone_asks_the_question_and_nothing_else():
     model = replying(lambda prompt: prompt.upper())
-    chain = answer_alone(model, input_key="question")
-    expected = {"question": "say a", "context": [], "answer": "SAY A"}
-    assert chain.invoke({"question": "say a"}) == expected
-    assert await chain.ainvoke({"question": "say a"}) == expected
+    chain = answer_alone(model)
+    expected = {"input": "say a", "context": [], "answer": "SAY A"}
+    assert chain.invoke({"input": "say a"}) == expected
+    assert await chain.ainvoke({"input": "say a"}) == expected
 
 
 @pytest.mark.parametrize("said", [None, {"answer": "a"}])

@@ -211,7 +211,6 @@ def test_bad_settings_and_answers_are_refused(embedding):
     for name, value in (
         ("k", 0),
         ("n", 0),
-        ("max_questions", 0),
         ("max_concurrency", 0),
         ("query_transform", "expand"),
     ):

@@ -89,22 +89,25 @@ async def test_it_works_in_a_pipeline_and_embedders_read_what_it_found():
 
 
 async def test_limits_hold_and_settings_are_written_down_without_the_journal():
-    many = json.dumps({"keywords": list("abcdef"), "questions": ["A?", "B?", "C?"]})
-    own = extractor(many, max_keywords=2, max_questions=1, journal="x.sqlite")
+    many = json.dumps({"keywords": list("abcdefg"), "questions": ["A?", "B?", "C?", "D?"]})
+    own = extractor(many, num_workers=2, journal="x.sqlite")
     written = own.to_dict()
     assert isinstance(own, BaseExtractor)
-    assert (written["class_name"], written["max_keywords"]) == ("ChunkMetadataExtractor", 2)
+    assert (written["class_name"], written["num_workers"]) == ("ChunkMetadataExtractor", 2)
     assert "journal" not in written
     assert "scripted" in written["llm"]
-    (found,) = await extractor(many, max_keywords=2, max_questions=1).aextract(NODES[:1])
-    assert found == {"excerpt_keywords": "a, b", "questions_this_excerpt_can_answer": "A?"}
+    (found,) = await extractor(many).aextract(NODES[:1])
+    assert found == {
+        "excerpt_keywords": "a, b, c, d, e, f",
+        "questions_this_excerpt_can_answer": "A?\nB?\nC?",
+    }
 
 
 async def test_the_settings_give_the_model_and_bad_settings_are_refused(monkeypatch):
     monkeypatch.setattr(Settings, "_llm", ScriptedLLM(described))
     (found,) = await ChunkMetadataExtractor().aextract(NODES[:1])
     assert found["excerpt_title"] == "The mill"
-    for name, value in (("max_keywords", 0), ("num_workers", True), ("llm", "gpt"), ("topics", 1)):
+    for name, value in (("num_workers", True), ("llm", "gpt"), ("topics", 1)):
         with pytest.raises(InvalidParameterError, match=name):
             ChunkMetadataExtractor(**{name: value})
     with pytest.raises(InvalidParameterError, match="prompt"):

@@ -191,17 +191,6 @@ def test_paths_of_other_loaders_are_understood():
     assert resolver.resolve("../a.md", absolute[5]) == "5"
 
 
-def test_path_and_url_keys_are_settings():
-    documents = [
-        Document("1", "", "", {"where": "x/a.md", "address": "https://d.org/1"}),
-        Document("2", "", "", {"where": "x/b.md", "path": "elsewhere/c.md"}),
-    ]
-    resolver = LinkResolver(documents, path_keys=("where",), url_keys=("address",))
-    assert resolver.resolve("b.md", documents[0]) == "2"
-    assert resolver.resolve("https://d.org/1", documents[1]) == "1"
-    assert resolver.resolve("elsewhere/c.md", documents[0]) is None
-
-
 WEB = [
     Document("1", "", "", {"url": "https://Docs.org/a/"}),
     Document("2", "", "", {"source": "http://docs.org:80/a/b.html?utm=1"}),

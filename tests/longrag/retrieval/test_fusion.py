@@ -155,11 +155,10 @@ lists_of_scores = st.lists(
 @given(lists_of_scores, st.data())
 def test_any_number_of_lists_is_fused_as_the_naive_sums(rankings, data):
     weights = [data.draw(st.sampled_from([0, 0.25, 1, 2])) for _ in rankings]
-    constant = data.draw(st.sampled_from([0, 1, 60]))
     for found, expected in (
         (
-            fuse_reciprocal_rank(rankings, weights, rank_constant=constant),
-            naive_reciprocal_ranks(rankings, weights, constant),
+            fuse_reciprocal_rank(rankings, weights),
+            naive_reciprocal_ranks(rankings, weights, 60),
         ),
         (fuse_weighted(rankings, weights), naive_weighted(rankings, weights)),
     ):
@@ -195,7 +194,6 @@ def test_two_lists_by_weight_are_what_fuse_gives(sparse, dense, alpha):
         ),
         (lambda: fuse_weighted([{"a": 1.0}], [-1]), "weights must be"),
         (lambda: fuse_reciprocal_rank([{"a": 1.0}], [True]), "weights must be"),
-        (lambda: fuse_reciprocal_rank([], rank_constant=-1), "rank_constant must be"),
         (lambda: fuse_weighted([{}, {"a": float("nan")}]), r"rankings\[1\]\['a'\] must be"),
         (lambda: fuse_reciprocal_rank([["a"]]), r"rankings\[0\] must be a mapping"),
     ],
