@@ -108,6 +108,10 @@ _SUFFIXES = (
     *((ending, "y", 3) for ending in ("ies", "ied")),
     *((ending, "", 3) for ending in ("ed", "er", "or", "ly", "s")),
 )
+_SUFFIXES_BY_LETTER = {
+    letter: tuple(one for one in _SUFFIXES if one[0].endswith(letter))
+    for letter in {suffix[-1] for suffix, _, _ in _SUFFIXES}
+}
 _VOWELS = frozenset("aeiouy")
 
 
@@ -128,9 +132,11 @@ def stem(word: str) -> str:
 
 
 def _strip_ending(word: str) -> str:
-    for suffix, replacement, shortest in _SUFFIXES:
+    for suffix, replacement, shortest in _SUFFIXES_BY_LETTER.get(word[-1], ()):
+        if not word.endswith(suffix):
+            continue
         base = word[: -len(suffix)] + replacement
-        if not word.endswith(suffix) or len(base) < shortest or not _VOWELS.intersection(base):
+        if len(base) < shortest or not _VOWELS.intersection(base):
             continue
         if suffix == "s" and word[-2] in "siu":
             break

@@ -1,5 +1,6 @@
 """What a command imports: no library that is not needed, and no other command."""
 
+import gc
 import os
 import subprocess
 import sys
@@ -60,6 +61,17 @@ def test_a_question_imports_nothing_that_only_other_work_needs(file, given):
     assert {one for one in modules if one.startswith("longrag.cli.")} <= {
         f"longrag.cli.{name}" for name in ("parser", "ask", "arguments", "progress", "written")
     } | {one for one in modules if one.startswith("longrag.cli.model")}
+
+
+@pytest.mark.parametrize("collects", [True, False])
+def test_garbage_is_collected_after_a_question_as_before(file, collects):
+    (gc.enable if collects else gc.disable)()
+    try:
+        assert main(["ask", "When was harbour 7 built?", "--file", str(file)]) == 0
+        assert main(["ask", "harbour", "--file", str(file), "--k", "0"]) == 2
+        assert gc.isenabled() is collects
+    finally:
+        gc.enable()
 
 
 @pytest.mark.parametrize("given", [["--help"], ["--version"], []])
