@@ -207,7 +207,7 @@ def test_the_documents_are_those_the_keys_were_made_of():
     with pytest.raises(InvalidParameterError, match="'weir'"):
         RichesRetriever(decoder=decoder, documents=[PAGES[0], PAGES[2]])
     other = [Document("Short.", id=page.id) for page in PAGES]
-    with pytest.raises(InvalidParameterError, match="'mill' with 6 characters"):
+    with pytest.raises(InvalidParameterError, match="'mill' has only 6 characters"):
         RichesRetriever(decoder=decoder, documents=other, prompt=TEMPLATE).invoke(QUESTION)
 
 
