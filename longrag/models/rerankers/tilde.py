@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from longrag.errors import InvalidParameterError
 from longrag.models.rerankers.networks import Encoded, Network, readable
 from longrag.models.rerankers.scorers import finite_scores
-from longrag.models.rerankers.tilde_terms import TILDE_STOPWORDS, TermWeights, TildeTokenizer
+from longrag.models.rerankers.tilde_terms import TermWeights, TildeTokenizer
 from longrag.models.words import STOPWORDS, word_set
 
 if TYPE_CHECKING:
@@ -101,7 +101,6 @@ class TildeModel(Network):
             ``BertForTokenClassification``; ``load`` makes one of ``ielab/TILDEv2-TILDE200-exp``.
         tokenizer: its fast tokenizer.
         expander: adds terms to passages, from texts to token ids; None adds none.
-        stop_words: as of ``TildeTokenizer``.
         max_length: tokens of a passage with all that is added.
         batch_size: passages read at once.
 
@@ -127,7 +126,6 @@ class TildeModel(Network):
         tokenizer: Any,
         *,
         expander: TildeExpander | None = None,
-        stop_words: Collection[str] = TILDE_STOPWORDS,
         max_length: int = 512,
         batch_size: int = 32,
     ) -> None:
@@ -139,7 +137,7 @@ class TildeModel(Network):
         room = 3 + (0 if expander is None else expander.top_k + 1)
         if max_length < room:
             raise InvalidParameterError("max_length", max_length, f"at least {room} here")
-        self._tokenizer = TildeTokenizer(tokenizer, stop_words=stop_words)
+        self._tokenizer = TildeTokenizer(tokenizer)
         self._first, self._end = [tokenizer.cls_token_id], [tokenizer.sep_token_id]
         self._pad = tokenizer.pad_token_id
         self._expander = expander
