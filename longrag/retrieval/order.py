@@ -48,7 +48,7 @@ _FADE: Final = 0.75
 _LEAD: Final = 0.8
 _TITLE: Final = 0.5
 _FOLLOWED: Final = 10
-_PLAIN: Final = 2
+_PLAIN: Final = 3
 # BM25 with its customary settings, but for the weight of rare words, which is between that of BM25
 # and that of the TF-IDF cosine: the first serves long articles better, the second several hops.
 _RARITY: Final = 1.5
@@ -139,7 +139,7 @@ class PassageOrder:
     number of passages of its document that have this title. Names are words with a capital or a
     digit, and runs of them; in a text without capitals all words are.
 
-    The first n passages always hold the n // 2 that are best by the question alone, with left(t) 1
+    The first n passages always hold the n // 3 that are best by the question alone, with left(t) 1
     and lead(p) 0: the best that is not yet there is taken where there would be fewer.
 
     The score that is told is the smallest so far. From the thousandth passage on the rest is taken

@@ -116,10 +116,10 @@ def by_the_book(case):
         score = {
             p: direct[p] + sum((2 * left[t] - 1) * w[t][p] for t in asked) + lead[p] for p in free
         }
-        half = plain[: (len(plain) - len(free) + 1) // 2]
-        if any(abs(alone[p] - alone[q]) < 1e-9 for p in half for q in everyone if p != q):
+        best = plain[: (len(plain) - len(free) + 1) // 3]
+        if any(abs(alone[p] - alone[q]) < 1e-9 for p in best for q in everyone if p != q):
             return
-        owed = [p for p in half if p in free]
+        owed = [p for p in best if p in free]
         h = owed[0] if owed else min(free, key=lambda p: (-score[p], p))
         if not owed and any(abs(score[p] - score[h]) < 1e-9 for p in free - {h}):
             return

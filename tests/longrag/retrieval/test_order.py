@@ -118,7 +118,7 @@ def test_the_passages_of_a_document_share_the_weight_of_its_title():
 
 
 @pytest.mark.parametrize("small", [0, 2000])
-def test_half_of_what_is_read_is_what_the_question_alone_ranks_best(monkeypatch, small):
+def test_a_third_of_what_is_read_is_what_the_question_alone_ranks_best(monkeypatch, small):
     monkeypatch.setattr("longrag.retrieval.order._SMALL", small)
     monkeypatch.setattr("longrag.retrieval.order._CANDIDATES", 4)
     random = np.random.default_rng(5)
@@ -133,11 +133,11 @@ def test_half_of_what_is_read_is_what_the_question_alone_ranks_best(monkeypatch,
         alone.setattr("longrag.retrieval.order._FADE", 1.0)
         alone.setattr("longrag.retrieval.order._FOLLOWED", 0)
         plain = [one.index for one in made.search(*asked)]
-    missing = [set(plain[: n // 2]) - set(found[:n]) for n in range(300)]
+    missing = [set(plain[: n // 3]) - set(found[:n]) for n in range(300)]
     assert not any(missing)
     monkeypatch.setattr("longrag.retrieval.order._PLAIN", 300)
     free = [one.index for one in made.search(*asked)]
-    assert any(set(plain[: n // 2]) - set(free[:n]) for n in range(300))
+    assert any(set(plain[: n // 3]) - set(free[:n]) for n in range(300))
 
 
 def test_a_common_word_as_a_title_counts_as_little_as_the_word_does():
