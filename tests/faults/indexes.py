@@ -76,7 +76,7 @@ class LlamaIndexes(Opened):
         own = {"embed_model": HashEmbedding(), **counting(self.kind, tokenizer)}
         if self.kind == "RaptorIndex":
             own["num_workers"] = 1
-            settings = grouped(**settings)
+            own, settings = grouped(**own, **settings), {}
         return getattr(llama_index_longrag, self.kind).open(place, **own, **settings)
 
     def _put(self, texts):
