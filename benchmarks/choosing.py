@@ -24,8 +24,9 @@ from statistics import NormalDist, fmean
 
 import numpy as np
 
-from longrag.evaluation.harness import PipelineSettings, Report, Result
+from longrag.evaluation.harness import Report, Result
 from longrag.evaluation.harness.choosing import MARGIN
+from longrag.evaluation.harness.settings import PipelineSettings
 from longrag.evaluation.metrics import Estimate
 
 BEST = 0.90

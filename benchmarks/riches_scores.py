@@ -37,8 +37,9 @@ from public_data import add_data_option
 from riches_figures import holds
 from riches_questions import GGUF, SETS, embed_passages, load_set
 
-from longrag.decoding import Constraint, RichesDecoder, riches_prompt
+from longrag.decoding import RichesDecoder, riches_prompt
 from longrag.decoding.answers import prior_prompt
+from longrag.decoding.constraint import Constraint
 from longrag.indexing import KeyIndex
 from longrag.ingestion import sentence_keys
 from longrag.models.minilm.embedder import MiniLmEmbedder

@@ -26,8 +26,8 @@ from typing import Any, TypeVar
 import numpy as np
 from public_data import add_data_option, rows
 
-from longrag.decoding import Constraint, RichesDecoder, RichesLogitsProcessor
-from longrag.decoding.constraint import Moves
+from longrag.decoding import RichesDecoder, RichesLogitsProcessor
+from longrag.decoding.constraint import Constraint, Moves
 from longrag.decoding.place import GrammarState
 from longrag.indexing import KeyIndex
 from longrag.models import LanguageModel, Tokenizer, TransformersLanguageModel

@@ -26,8 +26,9 @@ from longrag.calls import Flow, Search, arun, ask, run
 from longrag.calls.requests import Announce
 from longrag.errors import StoreError
 from longrag.indices.keyword_sources import Keywords
-from longrag.recipes import Hybrid, Passage, Recipe, search_by_text, search_each
+from longrag.recipes import Hybrid, Recipe, search_by_text, search_each
 from longrag.recipes.modules import search_by_vector
+from longrag.recipes.passages import Passage
 from longrag.recipes.runs import GenerateBy, PendingAnswer, RefineBy, SearchBy
 from longrag.recipes.trace import ModuleBegan, ModuleEnded, Observed
 from longrag.recipes.workflow import Prepared

@@ -16,11 +16,11 @@ from longrag.evaluation.datasets.beir import read_beir
 from longrag.evaluation.datasets.files import read_folder, read_prepared, read_questions
 from longrag.evaluation.datasets.made import make_questions, write_questions
 from longrag.evaluation.datasets.releases import read_release
-from longrag.evaluation.harness import Pipeline, PipelineSettings, with_controls
+from longrag.evaluation.harness import Pipeline, with_controls
 from longrag.evaluation.harness.choosing import MARGIN
 from longrag.evaluation.harness.evaluating import check_extras, possible_pipelines
 from longrag.evaluation.harness.metering import Generator
-from longrag.evaluation.harness.settings import NAMES, change, variants
+from longrag.evaluation.harness.settings import NAMES, PipelineSettings, change, variants
 from longrag.import_paths import import_object
 from longrag.index_file.models import (
     AUTO,

@@ -3,9 +3,7 @@ from .modules import compressing as compressing
 from .modules import reranking as reranking
 from .modules import search_by_text as search_by_text
 from .modules import search_each as search_each
-from .passages import Passage as Passage
 from .settings import balanced_efficiency as balanced_efficiency
 from .settings import best_performance as best_performance
-from .trace import Step as Step
 from .trace import Trace as Trace
 from .workflow import Recipe as Recipe

@@ -26,7 +26,8 @@ import llama_index_longrag as li
 from longrag.calls import run
 from longrag.errors import InvalidParameterError
 from longrag.indexing.keywords import KeywordIndex
-from longrag.recipes import Hybrid, Passage, Recipe
+from longrag.recipes import Hybrid, Recipe
+from longrag.recipes.passages import Passage
 from longrag.retrieval import fuse_reciprocal_rank, hybrid
 from longrag.retrieval.fusion import fuse_weighted
 from longrag.retrieval.units import Hit

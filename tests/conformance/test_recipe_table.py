@@ -20,14 +20,8 @@ from longrag.indices.corpus import CorpusIndex
 from longrag.ingestion.builder import UnitBuilder
 from longrag.ingestion.units import embedding_text
 from longrag.models.tokens import count_tokens
-from longrag.recipes import (
-    Hybrid,
-    Passage,
-    Recipe,
-    balanced_efficiency,
-    best_performance,
-    reranking,
-)
+from longrag.recipes import Hybrid, Recipe, balanced_efficiency, best_performance, reranking
+from longrag.recipes.passages import Passage
 from longrag.refinement.reranking import scored_pieces
 from longrag.retrieval.units import UnitIndex, retrieve
 from longrag.types import RetrievedUnit

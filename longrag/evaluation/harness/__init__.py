@@ -6,11 +6,10 @@ Settings, runs and reports belong here. Metrics of one question do not.
 from longrag.evaluation.harness.evaluating import evaluate
 from longrag.evaluation.harness.report import Report
 from longrag.evaluation.harness.result import Result
-from longrag.evaluation.harness.settings import Pipeline, PipelineSettings, with_controls
+from longrag.evaluation.harness.settings import Pipeline, with_controls
 
 __all__ = [
     "Pipeline",
-    "PipelineSettings",
     "Report",
     "Result",
     "evaluate",

@@ -20,7 +20,8 @@ from longrag.evaluation.harness.outcomes import (
     read_outcome,
 )
 from longrag.evaluation.harness.settings import PipelineSettings, is_blind
-from longrag.recipes import Passage, Recipe, compressing, reranking, search_each
+from longrag.recipes import Recipe, compressing, reranking, search_each
+from longrag.recipes.passages import Passage
 from longrag.refinement import compress_abstractive, compress_extractive, repack
 from longrag.retrieval import QueryClassifier, QueryTexts, decompose, hyde, rewrite
 

@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from longrag.decoding import Constraint, RichesDecoder, RichesLogitsProcessor
-from longrag.decoding.constraint import Moves
+from longrag.decoding import RichesDecoder, RichesLogitsProcessor
+from longrag.decoding.constraint import Constraint, Moves
 from longrag.decoding.retrieving import retrieve_quoted
 from longrag.errors import GenerationError, InvalidParameterError, TokenizerError
 from longrag.generation import Delta, Generation

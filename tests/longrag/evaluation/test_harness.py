@@ -20,20 +20,13 @@ from llama_index.core.schema import NodeWithScore, TextNode
 from longrag.errors import IndexFormatError, InvalidParameterError
 from longrag.evaluation.datasets import Dataset, Question
 from longrag.evaluation.datasets.dataset import GivenVectors, PassageSpan
-from longrag.evaluation.harness import (
-    Pipeline,
-    PipelineSettings,
-    Report,
-    Result,
-    evaluate,
-    with_controls,
-)
+from longrag.evaluation.harness import Pipeline, Report, Result, evaluate, with_controls
 from longrag.evaluation.harness.corpora import Corpus
 from longrag.evaluation.harness.judging import agreement
 from longrag.evaluation.harness.metering import Models
 from longrag.evaluation.harness.outcomes import AnswerRecord, RetrievedText
 from longrag.evaluation.harness.scoring import RecordScorer
-from longrag.evaluation.harness.settings import ABLATIONS, PIPELINES, variants
+from longrag.evaluation.harness.settings import ABLATIONS, PIPELINES, PipelineSettings, variants
 from longrag.evaluation.harness.systems import WordListSystem
 from longrag.evaluation.harness.trec import trec_qrels, trec_run
 from longrag.evaluation.metrics import answer_recall, gold_recall, ndcg
@@ -541,7 +534,8 @@ def test_a_pipeline_that_raises_loses_the_question_in_hand_alone(town, tmp_path)
 KILLED = """
 import json, os, signal, sys, time
 from longrag.evaluation.datasets import Dataset, Question
-from longrag.evaluation.harness import Pipeline, PipelineSettings, evaluate
+from longrag.evaluation.harness import Pipeline, evaluate
+from longrag.evaluation.harness.settings import PipelineSettings
 from longrag.types import Document
 
 folder, slow, last = sys.argv[1], float(sys.argv[2]), int(sys.argv[3])

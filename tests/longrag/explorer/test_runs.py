@@ -9,8 +9,9 @@ from langchain_longrag import ChatRiches, RichesRetriever
 from llama_index_longrag import RichesQueryEngine
 from longrag.calls import run
 from longrag.errors import InvalidParameterError
-from longrag.explorer import explore_outputs, explore_traces
+from longrag.explorer import explore_traces
 from longrag.explorer.page import Explorer
+from longrag.explorer.runs import explore_outputs
 from longrag.generation import Generation, RetrievedSpan, Source, Usage
 from longrag.recipes import Recipe, search_by_text
 from longrag.recipes.trace import Preview, Step, StepData, Trace

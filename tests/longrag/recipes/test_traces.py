@@ -10,9 +10,10 @@ import pytest
 
 from longrag.calls import Search, arun, run
 from longrag.calls.driving import arun_all, run_all
-from longrag.recipes import Hybrid, Passage, Recipe, workflow
+from longrag.recipes import Hybrid, Recipe, workflow
 from longrag.recipes import trace as tracing
 from longrag.recipes.modules import Refine, refined_outside
+from longrag.recipes.passages import Passage
 from longrag.recipes.trace import MODULES, Preview, Step, StepData, Trace
 from tests.fakes import PATIENCE
 from tests.longrag.recipes.world import (

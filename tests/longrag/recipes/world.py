@@ -9,8 +9,9 @@ import numpy as np
 
 from longrag import recipes
 from longrag.calls import Embed, Fetch, Generate, Search
-from longrag.recipes import Hybrid, Passage, Recipe, compressing, search_each
+from longrag.recipes import Hybrid, Recipe, compressing, search_each
 from longrag.recipes.modules import Refine, refined_outside
+from longrag.recipes.passages import Passage
 from longrag.refinement import compress_abstractive
 from longrag.retrieval import decompose
 from tests.fakes import hash_vector
