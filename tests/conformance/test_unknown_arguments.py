@@ -308,7 +308,7 @@ def refused(call):
 
 
 def test_every_call_that_takes_any_name_is_tried_or_has_a_reason():
-    assert len(CALLS) > 2000
+    assert len(CALLS) > 1900
     definers = {name: getattr(CALLS[name][1], "__name__", "") for name in OPEN - {*CALLED}}
     assert [name for name, definer in definers.items() if definer not in ANY_NAME] == []
     assert {*ANY_NAME} <= {*definers.values(), *(name.split(".")[-2] for name in definers)}

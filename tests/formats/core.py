@@ -16,18 +16,22 @@ from longrag.index_file.filling import FillSettings, fill
 from longrag.index_file.progress import Progress
 from longrag.index_file.searching import IndexFile
 from longrag.indexing import KeyIndex, MediaItem, TildeIndex, TreeSettings, embed_to_file
-from longrag.indexing.database import UNSAVED, IndexDatabase
+from longrag.indexing.database import UNSAVED, IndexDatabase, Revision
 from longrag.indexing.keywords import KeywordIndex
+from longrag.indexing.storage import load_arrays
 from longrag.indexing.tree.settings import TreeBuilder
 from longrag.indexing.tree.summaries import ExtractiveSummarizer
 from longrag.indices.corpus import CorpusIndex
 from longrag.indices.corpus_cache import load_cache
 from longrag.indices.corpus_database import KIND as CORPUS
 from longrag.indices.corpus_database import DatabaseCorpus
+from longrag.indices.corpus_order import CorpusOrder
 from longrag.indices.tree import TreeIndex
 from longrag.indices.tree_database import KIND as TREE
 from longrag.indices.tree_database import DatabaseTree
+from longrag.indices.words_cache import WordsCache, words_folder
 from longrag.ingestion.builder import UnitBuilder
+from longrag.ingestion.mentions import TitleMentions
 from longrag.journal import Journal
 from longrag.models.embedder import LsaEmbedder
 from longrag.retrieval import (
@@ -375,6 +379,37 @@ def read_cache(folder: Path) -> Any:
     return {"rows": len(cached.rows), "blocks": len(cached.begins), "width": cached.rows.width}
 
 
+def write_words(folder: Path) -> Any:
+    made = folder.with_name(f"{folder.name}-database")
+    made.mkdir()
+    filled(open_units(made))
+    corpus = open_units(made)
+    CorpusOrder(corpus).over()
+    shutil.copytree(words_folder(corpus.database.cache_folder()), words_folder(folder / "cache"))
+    shutil.rmtree(made)
+    return read_words(folder)
+
+
+def read_words(folder: Path) -> Any:
+    cache = folder / "cache"
+    pages = [*filled(CorpusIndex(units_builder()))._state.pages.values()]
+    _, meta = load_arrays(words_folder(cache), "corpus words", 1)
+    revision = Revision(meta["generation"], meta["token"])
+    read = WordsCache(cache, None, revision).load(pages, TitleMentions())
+    if read is None:
+        raise IndexFormatError("the words are read again from the documents")
+    terms = read.terms.terms(np.arange(sum(len(page.block) for page in pages)))
+    mentions = read.mentions.pairs([page.id for page in pages])
+    return {
+        "links": read.links.tolist(),
+        "mentions": mentions.tolist(),
+        "harbour": [rows.tolist() for rows in terms.words.of_term("harbour")],
+        "words": terms.words.lengths.tolist(),
+        "names": terms.names.lengths.tolist(),
+        "titles": terms.titles.lengths.tolist(),
+    }
+
+
 PAID = {"prompt": "answer", "诗": "一首诗"}
 
 
@@ -484,6 +519,13 @@ CASES = [
         "core",
         write_cache,
         read_cache,
+        equal=False,
+    ),
+    Case(
+        Format("corpus_words", "longrag.indices.words_cache"),
+        "core",
+        write_words,
+        read_words,
         equal=False,
     ),
     Case(

@@ -43,7 +43,9 @@ class Question:
                 f" {len(self.gold_ids)} gold_ids, got {self.grades}."
             )
         if not isinstance(self.text, str) or not self.text.strip():
-            raise InvalidParameterError(f"the question {self.id!r}", self.text, "a text")
+            raise InvalidParameterError(
+                f"the question {self.id!r}", self.text, "a text that is not blank"
+            )
 
     @property
     def relevant(self) -> dict[str, int]:

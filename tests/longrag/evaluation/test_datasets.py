@@ -330,7 +330,7 @@ def test_a_data_set_refuses_what_cannot_be_scored():
         Dataset("d", documents, (Question("1", "q"), Question("1", "r")))
     with pytest.raises(InvalidDocumentError, match="has no documents"):
         Dataset("d", (), ())
-    with pytest.raises(InvalidParameterError, match="some text"):
+    with pytest.raises(InvalidParameterError, match="a text that is not blank"):
         Question("1", " ")
 
 

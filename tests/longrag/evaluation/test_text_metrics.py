@@ -231,7 +231,7 @@ def test_accuracy_is_the_share_of_equal_pairs():
     assert accuracy([0, 3, 2, 1], [0, 3, 1, 1]) == 0.75
     assert accuracy(["B"], ["b"]) == 0
     for predictions, references in ([], []), ([1], [1, 2]):
-        with pytest.raises(InvalidParameterError, match="one for each of the"):
+        with pytest.raises(InvalidParameterError, match="Pass a prediction for each of the"):
             accuracy(predictions, references)
     with pytest.raises(InvalidParameterError, match="NaN equals nothing"):
         accuracy([float("nan")], [1.0])

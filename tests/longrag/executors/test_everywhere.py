@@ -284,8 +284,7 @@ def test_the_indexes_of_llama_index_are_made_alike(executor, corpus):
             embed_model=embed,
             summarizer="extractive",
             clusterer="fast",
-            tokenizer=words,
-            executor=given,
+            tree=TreeSettings(tokenizer=words, executor=given),
         ).tree
         for given in (None, executor)
     ]
@@ -306,7 +305,7 @@ def test_the_indexes_of_langchain_are_made_alike(executor, corpus):
             embedding=HashEmbeddings(),
             summarizer="extractive",
             clusterer="fast",
-            executor=given,
+            tree=TreeSettings(executor=given),
         )
         tree.upsert(documents)
         trees.append(tree_rows(tree.tree))
@@ -318,7 +317,7 @@ def test_the_indexes_of_langchain_are_made_alike(executor, corpus):
     assert units[0] == units[1]
 
 
-@pytest.mark.parametrize("make", [UnitBuilder, TreeBuilder])
+@pytest.mark.parametrize("make", [UnitBuilder, TreeSettings])
 def test_something_else_than_an_executor_is_refused(make):
     with pytest.raises(InvalidParameterError, match="executor must be a"):
         make(executor="processes")
