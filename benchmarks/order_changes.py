@@ -24,7 +24,8 @@ from numpy.typing import NDArray
 
 from longrag.calls import Embed, Request, run
 from longrag.indexing.postings import Postings, Segment, merged
-from longrag.indices import CorpusIndex, CorpusOrder
+from longrag.indices import CorpusIndex
+from longrag.indices.corpus_order import CorpusOrder
 from longrag.ingestion.builder import UnitBuilder
 from longrag.ingestion.relations import TitleMentions
 from longrag.ingestion.sentences import split_sentences

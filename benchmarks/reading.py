@@ -47,8 +47,11 @@ from longrag.evaluation.metrics import (  # noqa: E402
 )
 from longrag.evaluation.pairs import PairRecall  # noqa: E402
 from longrag.indexing.keywords import KeywordIndex  # noqa: E402
-from longrag.indices import CorpusIndex, CorpusOrder  # noqa: E402
-from longrag.indices.corpus_order import LINK_SOURCES  # noqa: E402
+from longrag.indices import CorpusIndex  # noqa: E402
+from longrag.indices.corpus_order import (  # noqa: E402
+    LINK_SOURCES,
+    CorpusOrder,
+)
 from longrag.ingestion.builder import UnitBuilder  # noqa: E402
 from longrag.ingestion.units import embedding_text, title_head  # noqa: E402
 from longrag.models import LsaEmbedder, count_tokens  # noqa: E402

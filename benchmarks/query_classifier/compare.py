@@ -26,9 +26,9 @@ from longrag.models import LsaEmbedder, MiniLmEmbedder
 from longrag.retrieval import (
     EmbeddingQueryClassifier,
     Gate,
-    PromptedQueryClassifier,
     QueryClassifier,
 )
+from longrag.retrieval.query_gates import PromptedQueryClassifier
 
 Verdicts = list[tuple[Query, bool]]
 

@@ -53,7 +53,6 @@ class ChunkMetadataTransformer(BaseDocumentTransformer):
         llm: any chat model, LLM or runnable.
         journal: keeps what was written: a path, or a ``Journal`` of your own. Of a run that was
             interrupted only the calls in flight are paid again.
-        in_text: whether what was written goes before the text.
         prompt: a template with the variable ``context``, and ``max_keywords`` and
             ``max_questions`` where wanted.
         max_concurrency: the calls in flight at a time.
@@ -75,7 +74,6 @@ class ChunkMetadataTransformer(BaseDocumentTransformer):
         llm: LanguageModelLike,
         *,
         journal: str | os.PathLike[str] | Journal | None = None,
-        in_text: bool = True,
         prompt: BasePromptTemplate[Any] | None = None,
         max_concurrency: int = 4,
         max_llm_calls: int | None = None,
@@ -86,7 +84,6 @@ class ChunkMetadataTransformer(BaseDocumentTransformer):
         check_journal(journal)
         self._llm = llm
         self._journal = journal
-        self._in_text = in_text
         self._prompt = to_prompt(
             prompt,
             CHUNK_METADATA,
@@ -147,11 +144,9 @@ class ChunkMetadataTransformer(BaseDocumentTransformer):
             "keywords": list(written.keywords),
             "questions": list(written.questions),
         }
-        text = document.page_content
-        if self._in_text:
-            metadata[DESCRIBED] = text
-            # The title is the store's to embed or not, as it was before.
-            text = described_text(replace(chunk, title=""), written)
+        metadata[DESCRIBED] = document.page_content
+        # The title is the store's to embed or not, as it was before.
+        text = described_text(replace(chunk, title=""), written)
         return document.model_copy(update={"page_content": text, "metadata": metadata})
 
 

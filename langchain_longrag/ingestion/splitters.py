@@ -130,7 +130,6 @@ class MetadataReplacement(CheckedModel, BaseDocumentCompressor):
 
     Args:
         key: the metadata key of the text to read.
-        merge: whether texts that overlap are joined.
 
     Raises:
         InvalidParameterError: ``key`` is not a string.
@@ -139,7 +138,6 @@ class MetadataReplacement(CheckedModel, BaseDocumentCompressor):
     model_config = ConfigDict(extra="forbid")
 
     key: SkipValidation[str] = WINDOW
-    merge: SkipValidation[bool] = True
 
     def _prepare(self) -> None:
         if not isinstance(self.key, str) or not self.key:
@@ -152,9 +150,7 @@ class MetadataReplacement(CheckedModel, BaseDocumentCompressor):
         found: list[Document] = []
         for document in documents:
             read = self._read(document)
-            overlapping = [
-                at for at, other in enumerate(found) if self.merge and _join(other, read)
-            ]
+            overlapping = [at for at, other in enumerate(found) if _join(other, read)]
             if not overlapping:
                 found.append(read)
                 continue

@@ -41,8 +41,8 @@ from longrag.ingestion.chunking import check_size
 from longrag.models.rerankers.scorers import Scorer
 from longrag.models.tokens import count_tokens
 from longrag.prompts import quote
-from longrag.recipes import Recipe, compressing
-from longrag.recipes.modules import QueryTransform, Refiner
+from longrag.recipes import Recipe
+from longrag.recipes.modules import QueryTransform, Refiner, compressing
 from longrag.recipes.passages import Passage
 from longrag.recipes.runs import PendingAnswer, gate_by, refine_by
 from longrag.recipes.workflow import TOP_K, Repacker

@@ -57,6 +57,11 @@ class RecipeQueryEngine(BaseQueryEngine):
     last entry says ``finished: False`` until the stream has ended, and keeps what was written when
     it is left. What a synthesizer of another kind asks is known by the framework's events.
 
+    ``update_prompts`` replaces what models are asked: by the default synthesizer under
+    ``response_synthesizer:answer`` (``context_str`` and ``query_str``), without retrieval under
+    ``direct:simple_template`` and by a classifier that is an LLM under ``classify`` (``query_str``
+    in both).
+
     Args:
         retriever: any retriever, or an index, whose own is used. It is asked for ``candidates``
             nodes, by a copy of it, where it has ``similarity_top_k``.
@@ -73,8 +78,6 @@ class RecipeQueryEngine(BaseQueryEngine):
         on_error: what happens when a module fails: "fall_back" goes on without it as
             ``longrag.recipes.workflow.FALLBACKS`` says and notes the error in the trace, "raise"
             raises it; for all modules, or a mapping by their names.
-        answer_template: the prompt of the default synthesizer; ``context_str`` and ``query_str``.
-        direct_template: the prompt of answers without retrieval; ``query_str``.
         empty_response: the answer where nothing was found.
         streaming: stream the answers, of the default synthesizer and without retrieval.
         tokenizer: counts tokens; by default LlamaIndex's global tokenizer.
@@ -100,8 +103,6 @@ class RecipeQueryEngine(BaseQueryEngine):
         candidates: int = PAPER_CANDIDATES,
         top_k: int = TOP_K,
         on_error: OnError | Mapping[str, OnError] = "fall_back",
-        answer_template: BasePromptTemplate | None = None,
-        direct_template: BasePromptTemplate | None = None,
         empty_response: str = EMPTY_ANSWER,
         streaming: bool = False,
         tokenizer: Callable[[str], Sequence[Any]] | None = None,
@@ -133,14 +134,9 @@ class RecipeQueryEngine(BaseQueryEngine):
         )
         if response_synthesizer is not None:
             _check("response_synthesizer", response_synthesizer, BaseSynthesizer)
-            if answer_template is not None:
-                raise InvalidParameterError.because(
-                    "Pass either answer_template or response_synthesizer, not both."
-                )
         self._synthesizer = response_synthesizer or RecipeSynthesizer(
             llm,
             order=order or "forward",
-            template=answer_template,
             streaming=streaming,
             tokenizer=tokenizer,
             empty_response=empty_response,
@@ -148,7 +144,6 @@ class RecipeQueryEngine(BaseQueryEngine):
         )
         self._direct = create_direct_synthesizer(
             llm or Settings.llm,
-            template=direct_template,
             streaming=streaming,
             callback_manager=self.callback_manager,
         )

@@ -32,13 +32,12 @@ class GateByModel:
 
     Args:
         llm: any LLM.
-        template: has the slot ``query_str``.
     """
 
-    def __init__(self, llm: LLM, template: BasePromptTemplate | None = None) -> None:
+    def __init__(self, llm: LLM) -> None:
         self._models = ModelAnswers(llm=llm)
         self._llm = llm
-        self.template = template or to_template(CLASSIFY_QUERY, query="query_str")
+        self.template: BasePromptTemplate = to_template(CLASSIFY_QUERY, query="query_str")
 
     def needs_retrieval(self, query: str) -> bool:
         """Ask once; an answer that is neither yes nor no retrieves."""
@@ -61,16 +60,16 @@ class QueryClassifierQueryEngine(BaseQueryEngine):
     without retrieval. Everything else goes to the wrapped engine, unchanged.
     ``metadata["needs_retrieval"]`` of the response tells which way it went.
 
+    ``update_prompts`` replaces the prompt of answers without retrieval, by default the question
+    alone, under ``direct:simple_template``, and that for a classifier that is an LLM under
+    ``classify``; both have the slot ``query_str``.
+
     Args:
         query_engine: any query engine, for questions that need retrieval.
         classifier: decides: any object with ``needs_retrieval(query)``, by default the classifier
             that comes with the package; or an LLM, which is then asked.
         llm: answers without retrieval; by default that of the engine's synthesizer, or else
             ``Settings.llm``.
-        direct_template: the prompt of these answers, with the slot ``query_str``; by default the
-            question alone. Also replaced by ``update_prompts`` under ``direct:simple_template``.
-        classify_template: the prompt for a classifier that is an LLM, with the slot ``query_str``;
-            also replaced by ``update_prompts`` under ``classify``.
         streaming: stream answers without retrieval; the wrapped engine has its own setting.
         callback_manager: told of queries.
 
@@ -87,8 +86,6 @@ class QueryClassifierQueryEngine(BaseQueryEngine):
         *,
         classifier: Gate | LLM | None = None,
         llm: LLM | None = None,
-        direct_template: BasePromptTemplate | None = None,
-        classify_template: BasePromptTemplate | None = None,
         streaming: bool = False,
         callback_manager: CallbackManager | None = None,
     ) -> None:
@@ -96,10 +93,9 @@ class QueryClassifierQueryEngine(BaseQueryEngine):
             raise InvalidParameterError("query_engine", query_engine, "a query engine")
         super().__init__(callback_manager or query_engine.callback_manager)
         self._query_engine = query_engine
-        self._gate = to_gate(classifier, classify_template)
+        self._gate = to_gate(classifier)
         self._direct = create_direct_synthesizer(
             llm or _llm_of(query_engine),
-            template=direct_template,
             streaming=streaming,
             callback_manager=self.callback_manager,
         )
@@ -155,20 +151,14 @@ class QueryClassifierQueryEngine(BaseQueryEngine):
         return response
 
 
-def to_gate(
-    classifier: Gate | LLM | None, template: BasePromptTemplate | None = None
-) -> Gate | GateByModel:
+def to_gate(classifier: Gate | LLM | None) -> Gate | GateByModel:
     """Return what decides: the classifier itself, one that asks an LLM, or the shipped one.
 
     Raises:
-        InvalidParameterError: ``classifier`` has the wrong type, or it takes no template.
+        InvalidParameterError: ``classifier`` has the wrong type.
     """
     if isinstance(classifier, LLM):
-        return GateByModel(classifier, template)
-    if template is not None:
-        raise InvalidParameterError.because(
-            "Only an LLM reads a classify_template: omit it with another classifier."
-        )
+        return GateByModel(classifier)
     if classifier is None:
         return QueryClassifier.load_default()
     if not isinstance(classifier, Gate):
@@ -181,7 +171,6 @@ def to_gate(
 def create_direct_synthesizer(
     llm: LLM,
     *,
-    template: BasePromptTemplate | None,
     streaming: bool,
     callback_manager: CallbackManager | None,
 ) -> BaseSynthesizer:
@@ -189,7 +178,6 @@ def create_direct_synthesizer(
     # Unlike the framework's other synthesizers it asks where nothing was retrieved.
     return Generation(
         llm=llm,
-        simple_template=template,
         streaming=streaming,
         callback_manager=callback_manager,
     )

@@ -74,9 +74,8 @@ class MediaQueryEngine(BaseQueryEngine):
         image_generator: makes an image of the question: an LLM that answers with images, or a
             function, sync or async, that returns an image node, a path, a URL or bytes.
         caption_generator: makes a caption of an image: an LLM that sees images, or a function, sync
-            or async, of an ``ImageNode``.
-        caption_template: what an LLM is asked for a caption; also replaced by ``update_prompts``
-            under ``caption``.
+            or async, of an ``ImageNode``. ``update_prompts`` replaces what an LLM is asked, under
+            ``caption``.
         keep: store what was generated, with the query as its other half.
         callback_manager: told of queries.
 
@@ -100,7 +99,6 @@ class MediaQueryEngine(BaseQueryEngine):
         caption_threshold: float,
         image_generator: MediaGenerator | None = None,
         caption_generator: MediaGenerator | None = None,
-        caption_template: BasePromptTemplate | None = None,
         keep: bool = False,
         callback_manager: CallbackManager | None = None,
     ) -> None:
@@ -115,7 +113,7 @@ class MediaQueryEngine(BaseQueryEngine):
         self._settings: MediaSettings[MediaGenerator] = MediaSettings(
             image_threshold, caption_threshold, image_generator, caption_generator
         )
-        self._template = caption_template or PromptTemplate(CAPTION)
+        self._template: BasePromptTemplate = PromptTemplate(CAPTION)
         self._retriever = retriever
         self._keep = keep
         self._store = MediaStore()

@@ -76,6 +76,9 @@ _BLOCK = 65_536
 # Differences of equal values that were rounded are this near to one another.
 _ROUNDING: Final = 1e-9
 
+CONFIDENCE: Final = 0.95
+"""Of intervals, unless another is given."""
+
 
 @dataclass(frozen=True, slots=True)
 class Estimate:
@@ -91,7 +94,7 @@ class Estimate:
 def mean_interval(
     values: Sequence[float | None] | npt.NDArray[np.generic],
     *,
-    confidence: float = 0.95,
+    confidence: float = CONFIDENCE,
     n_resamples: int = 2000,
     random_state: int = 0,
 ) -> Estimate:
@@ -131,7 +134,7 @@ def paired_difference_interval(
     values: Sequence[float | None] | npt.NDArray[np.generic],
     baseline: Sequence[float | None] | npt.NDArray[np.generic],
     *,
-    confidence: float = 0.95,
+    confidence: float = CONFIDENCE,
     n_resamples: int = 2000,
     random_state: int = 0,
 ) -> Estimate:

@@ -82,8 +82,7 @@ def tuning_examples(
     contexts: Contexts,
     random_state: int,
     pool: Sequence[str] | None = None,
-    prompt: str = TUNING_ANSWER,
-    prompt_alone: str = TUNING_ANSWER_ALONE,
+    prompt: str | None = None,
 ) -> list[TuningExample]:
     """Put each question after a context of one kind (best practices, §3.8 and A.5).
 
@@ -105,8 +104,8 @@ def tuning_examples(
         random_state: an integer of at least 0 that seeds the draws.
         pool: the passages drawn from; by default the gold passages of all questions, as in the
             paper, so that drawn and gold ones are alike.
-        prompt: the user's turn, with the slots ``{context}`` and ``{question}``.
-        prompt_alone: the same for no context, with the slot ``{question}``.
+        prompt: the user's turn, with the slots ``{context}`` and ``{question}``, or for no context
+            ``{question}`` alone; by default ``TUNING_ANSWER`` or ``TUNING_ANSWER_ALONE``.
 
     Returns:
         One example a question, in their order.
@@ -119,11 +118,12 @@ def tuning_examples(
     if contexts not in get_args(Contexts):
         raise InvalidParameterError("contexts", contexts, f"one of {', '.join(get_args(Contexts))}")
     check_seed(random_state)
-    template = prompt_alone if contexts == "none" else prompt
-    slots = {"question"} if contexts == "none" else {"question", "context"}
+    alone = contexts == "none"
+    default = TUNING_ANSWER_ALONE if alone else TUNING_ANSWER
+    template = default if prompt is None else prompt
+    slots = {"question"} if alone else {"question", "context"}
     if not isinstance(template, str) or set(_SLOT.findall(template)) != slots:
-        name = "prompt_alone" if contexts == "none" else "prompt"
-        raise InvalidParameterError(name, template, f"a string with the slots {sorted(slots)}")
+        raise InvalidParameterError("prompt", template, f"a string with the slots {sorted(slots)}")
     given = [_check_question(place, question) for place, question in enumerate(questions)]
     draw = _Pool(given, pool, random_state) if "random" in contexts else None
     examples = []

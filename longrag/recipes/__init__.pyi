@@ -1,5 +1,4 @@
 from .modules import Hybrid as Hybrid
-from .modules import compressing as compressing
 from .modules import reranking as reranking
 from .modules import search_by_text as search_by_text
 from .modules import search_each as search_each

@@ -5,14 +5,12 @@ from .hybrid import hybrid as hybrid
 from .maxp import MaxPIndex as MaxPIndex
 from .multimodal import MediaIndex as MediaIndex
 from .order import PassageOrder as PassageOrder
-from .queries import QueryTexts as QueryTexts
 from .queries import decompose as decompose
 from .queries import hyde as hyde
 from .queries import rewrite as rewrite
 from .query_classifier import Gate as Gate
 from .query_classifier import QueryClassifier as QueryClassifier
 from .query_gates import EmbeddingQueryClassifier as EmbeddingQueryClassifier
-from .query_gates import PromptedQueryClassifier as PromptedQueryClassifier
 from .reading import read_units as read_units
 from .tree_search import TreeScorer as TreeScorer
 from .tree_search import collapsed as collapsed

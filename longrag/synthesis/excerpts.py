@@ -11,7 +11,6 @@ from heapq import nlargest
 from itertools import chain, count, groupby
 from typing import Final, TypeAlias
 
-from longrag.errors import InvalidParameterError
 from longrag.models.words import CJK_RUN, content_terms, terms
 from longrag.synthesis.blocks import Block, has_code, heading_text, read_blocks
 from longrag.synthesis.questions import parse_question
@@ -38,6 +37,7 @@ _MOST_BEGINNINGS: Final = 1_000
 _FURTHER_SECTIONS: Final = 10
 # Further excerpts that score less beside the best are not worth reading.
 _LEAST_OF_BEST: Final = 0.5
+_MOST_EXCERPTS: Final = 3
 
 Ranked: TypeAlias = tuple[int, int, float]
 """Characters ``[start, end)`` of a document that were found, and the score they were found by."""
@@ -69,9 +69,8 @@ def extract_excerpts(
     documents: Sequence[tuple[str, str]],
     *,
     found: Sequence[Sequence[Ranked]] | None = None,
-    max_excerpts: int = 3,
 ) -> list[Excerpt]:
-    """Return the passages that best answer a question, best first.
+    """Return up to three passages that best answer a question, best first; no two overlap.
 
     A passage is one or more whole blocks of one section: paragraphs, lists and code as the page has
     them, up to 1,200 characters unless one block has more. It is ranked by the BM25 scores of its
@@ -86,17 +85,11 @@ def extract_excerpts(
         documents: pairs of title and text.
         found: for each document the stretches that may be shown; by default all of it. A passage
             is shown if one of its blocks touches such a stretch, whole.
-        max_excerpts: the most passages; no two overlap.
 
     Returns:
         Nothing where no passage holds 0.3 of the question, weighed by the rarity of its
         words. Deterministic.
-
-    Raises:
-        InvalidParameterError: ``max_excerpts`` is not a positive integer.
     """
-    if type(max_excerpts) is not int or max_excerpts < 1:
-        raise InvalidParameterError("max_excerpts", max_excerpts, "a positive integer")
     ranking = _Ranking(question, documents, found)
     chosen: list[Excerpt] = []
     for excerpt in sorted(ranking.excerpts(), key=lambda one: (-one.score, len(one.text))):
@@ -104,7 +97,7 @@ def extract_excerpts(
             break
         if all(_apart(excerpt, other) for other in chosen):
             chosen.append(excerpt)
-        if len(chosen) == max_excerpts:
+        if len(chosen) == _MOST_EXCERPTS:
             break
     return chosen
 

@@ -18,7 +18,7 @@ import langchain_longrag as lc
 import llama_index_longrag as li
 from longrag.calls import Embed, run
 from longrag.ingestion import long_units, resolve_links
-from longrag.recipes import compressing
+from longrag.recipes.modules import compressing
 from longrag.recipes.passages import Passage, as_passage
 from longrag.refinement.compression import compress_abstractive, compress_extractive
 from longrag.refinement.self_information import compress_selective

@@ -28,7 +28,6 @@ from longrag.decoding import RichesDecoder
 from longrag.errors import InvalidParameterError
 from longrag.indexing import KeyIndex
 from longrag.indexing.tilde_index import TildeIndex
-from longrag.indices.corpus import CorpusIndex
 from tests.conformance.test_decoding_and_media_table import LangChainColours, LlamaColours
 from tests.fakes.langchain import HashEmbeddings, scripted
 from tests.fakes.llama_index import HashEmbedding, ScriptedLLM, tokenizer
@@ -217,7 +216,6 @@ ARGUMENTS = {
     ),
     "longrag.recipes.best_performance": given(),
     "longrag.recipes.balanced_efficiency": given(),
-    "longrag.indices.CorpusOrder": lambda folder: ((CorpusIndex(),), {}),
 }
 
 # What takes any name for a reason: by the class that defines it, a framework's or one of ours.

@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 
 from longrag.calls import run
 from longrag.indexing.postings import Postings, Segment, merged
-from longrag.indices import CorpusIndex, CorpusOrder
+from longrag.indices import CorpusIndex
+from longrag.indices.corpus_order import CorpusOrder
 from longrag.ingestion.builder import UnitBuilder
 from longrag.ingestion.relations import SharedEntities, TitleMentions
 from longrag.retrieval.filters import DocumentFilter

@@ -73,7 +73,6 @@ class Rule(NamedTuple):
     cost: str
     margin: float
     seed: int
-    confidence: float
 
 
 def choose_pipeline(results: Sequence[Result], rule: Rule) -> Choice:
@@ -138,7 +137,7 @@ def _mean_of(result: Result, rule: Rule, questions: Sequence[int]) -> Estimate |
     values = [every[at] for at in questions]
     if not _any_value(values):
         return None
-    return mean_interval(values, confidence=rule.confidence, random_state=rule.seed)
+    return mean_interval(values, random_state=rule.seed)
 
 
 def _gap_of(result: Result, other: Result, rule: Rule, questions: Sequence[int]) -> Estimate | None:
@@ -152,7 +151,6 @@ def _gap_of(result: Result, other: Result, rule: Rule, questions: Sequence[int])
     return paired_difference_interval(
         [one for one, _ in pairs],
         [one for _, one in pairs],
-        confidence=rule.confidence,
         random_state=rule.seed,
     )
 

@@ -20,10 +20,12 @@ from longrag.evaluation.harness.outcomes import (
     read_outcome,
 )
 from longrag.evaluation.harness.settings import PipelineSettings, is_blind
-from longrag.recipes import Recipe, compressing, reranking, search_each
+from longrag.recipes import Recipe, reranking, search_each
+from longrag.recipes.modules import compressing
 from longrag.recipes.passages import Passage
 from longrag.refinement import compress_abstractive, compress_extractive, repack
-from longrag.retrieval import QueryClassifier, QueryTexts, decompose, hyde, rewrite
+from longrag.retrieval import QueryClassifier, decompose, hyde, rewrite
+from longrag.retrieval.queries import QueryTexts
 
 DEPTH: Final = 200
 """Results that are looked at where no number of them is wanted."""

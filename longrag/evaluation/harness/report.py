@@ -26,6 +26,7 @@ from longrag.evaluation.harness.scoring import MEASURES
 from longrag.evaluation.harness.trec import trec_qrels, trec_run
 from longrag.evaluation.judged import JUDGED
 from longrag.evaluation.metrics import (
+    CONFIDENCE,
     Estimate,
     mean_interval,
     paired_difference_interval,
@@ -34,7 +35,7 @@ from longrag.evaluation.metrics import (
 
 @dataclass(frozen=True, eq=False)
 class Report:
-    """The results of an evaluation.
+    """The results of an evaluation, with 95 % intervals.
 
     Attributes:
         results: one a data set and pipeline.
@@ -42,7 +43,6 @@ class Report:
         made: by data set, how its questions were made where no person wrote them.
         sizes: by data set, the number of documents.
         gold: by data set and question, the grades of the gold documents.
-        confidence: of the intervals.
     """
 
     results: tuple[Result, ...]
@@ -50,7 +50,6 @@ class Report:
     made: Mapping[str, str] = field(default_factory=dict)
     sizes: Mapping[str, int] = field(default_factory=dict)
     gold: Mapping[str, Mapping[str, Mapping[str, int]]] = field(default_factory=dict)
-    confidence: float = 0.95
     # Intervals that were drawn, by the result they are of, which lives as long as the report.
     _means: dict[tuple[int, str], Estimate | None] = field(
         default_factory=dict, init=False, repr=False
@@ -75,9 +74,7 @@ class Report:
             values = result.values(measure)
             self._means[key] = None
             if any(value is not None for value in values):
-                self._means[key] = mean_interval(
-                    values, confidence=self.confidence, random_state=self.seed
-                )
+                self._means[key] = mean_interval(values, random_state=self.seed)
         return self._means[key]
 
     def difference(self, result: Result, other: Result, measure: str) -> Estimate:
@@ -87,7 +84,6 @@ class Report:
             self._gaps[key] = paired_difference_interval(
                 result.values(measure),
                 other.values(measure),
-                confidence=self.confidence,
                 random_state=self.seed,
             )
         return self._gaps[key]
@@ -144,7 +140,7 @@ class Report:
         found = []
         for name in names:
             good = measure or self.main_measure(name)
-            rule = Rule(good, cost, margin, self.seed, self.confidence)
+            rule = Rule(good, cost, margin, self.seed)
             found.append(choose_pipeline(self.of(name), rule))
         return found
 
@@ -234,7 +230,7 @@ class Report:
         """Return all results as a JSON object, with the values of each question."""
         return {
             "seed": self.seed,
-            "confidence": self.confidence,
+            "confidence": CONFIDENCE,
             "made_questions": dict(self.made),
             "documents": dict(self.sizes),
             "choices": [asdict(choice) for choice in self.choose()],

@@ -29,6 +29,7 @@ _ONE_TOKEN: Final[Mapping[str, Any]] = {
 }
 
 _TRY_AGAIN: Final = (429, 500, 502, 503, 504)
+_FIRST_WAIT: Final = 0.5
 _LONGEST_WAIT: Final = 60.0
 
 _LIMITS: Final = (
@@ -54,7 +55,7 @@ class VllmClient:
     """A client of one vLLM server; thread-safe.
 
     Errors that may pass (a connection that fails, a timeout, the statuses 429, 500, 502, 503
-    and 504) are retried up to ``max_retries`` times, after ``retry_wait`` seconds and twice as long
+    and 504) are retried up to ``max_retries`` times, after half a second and twice as long
     each time, or after what ``Retry-After`` says if that is at most a minute.
     """
 
@@ -66,7 +67,6 @@ class VllmClient:
         api_key: str | None,
         timeout: float,
         max_retries: int,
-        retry_wait: float,
         http_client: httpx.Client | None,
     ) -> None:
         try:
@@ -79,7 +79,6 @@ class VllmClient:
         self._headers = {} if api_key is None else {"Authorization": f"Bearer {api_key}"}
         self._timeout = timeout
         self._max_retries = max_retries
-        self._retry_wait = retry_wait
         self._owned = http_client is None
         self._http = httpx.Client() if http_client is None else http_client
 
@@ -154,7 +153,7 @@ class VllmClient:
             raise GenerationError(f"{root}/tokenize gave no tokens: {_short(answer)}") from error
 
     def _request(self, method: str, url: str, body: Mapping[str, Any] | None = None) -> Any:
-        wait, tries = self._retry_wait, 0
+        wait, tries = _FIRST_WAIT, 0
         cause: Exception | None
         while True:
             pause = wait

@@ -64,8 +64,8 @@ class VllmLanguageModel:
         name: names the weights; the served name if None.
         api_key: sent as a bearer token.
         timeout: in seconds, for each request.
-        max_retries: how often a request that failed is sent again.
-        retry_wait: the seconds before the first of these, doubled for each further one.
+        max_retries: how often a request that failed is sent again, after half a second and twice
+            as long each time.
         max_logprobs: the most probable tokens to ask for, at most the server's ``--max-logprobs``.
         max_token_ids: the ids whose log-probabilities one request may ask for.
         max_prompts: the prompts of one request; a server takes 1024.
@@ -92,7 +92,6 @@ class VllmLanguageModel:
         api_key: str | None = None,
         timeout: float = 60.0,
         max_retries: int = 3,
-        retry_wait: float = 0.5,
         max_logprobs: int = 20,
         max_token_ids: int = 128,
         max_prompts: int = 64,
@@ -110,10 +109,6 @@ class VllmLanguageModel:
         _check_at_least(0, {"max_retries": max_retries, "max_token_ids": max_token_ids})
         if not timeout > 0:
             raise InvalidParameterError("timeout", timeout, "a number of seconds above 0")
-        if not retry_wait >= 0:
-            raise InvalidParameterError(
-                "retry_wait", retry_wait, "a number of seconds of at least 0"
-            )
         self.name = model if name is None else name
         self.tokenizer = tokenizer
         self.end_ids = _end_ids(tokenizer, end_ids)
@@ -135,7 +130,6 @@ class VllmLanguageModel:
             api_key=api_key,
             timeout=timeout,
             max_retries=max_retries,
-            retry_wait=retry_wait,
             http_client=http_client,
         )
 

@@ -56,8 +56,9 @@ async def test_title_keywords_and_questions_are_embedded_and_the_text_is_read(em
     assert read.page_content == PAGES[7].page_content
 
 
-def test_the_text_may_stay_as_it_was():
-    found = ChunkMetadataTransformer(replying(written), in_text=False).transform_documents(PAGES)
+def test_the_texts_can_be_put_back_and_keep_their_metadata():
+    described = ChunkMetadataTransformer(replying(written)).transform_documents(PAGES)
+    found = MetadataReplacement(key="text").compress_documents(described, "")
     assert [d.page_content for d in found] == [d.page_content for d in PAGES]
     assert found[3].metadata["keywords"] == ["boats", "fleet3", "gulls"]
     assert "text" not in found[3].metadata

@@ -135,8 +135,6 @@ def test_overlapping_windows_are_read_once_at_the_best_place():
     assert read[0].page_content == TEXT
     apart = MetadataReplacement().compress_documents([found[5], found[0]], "")
     assert [d.page_content for d in apart] == ["五来了。六走了。", "One is here. Two is there."]
-    kept = MetadataReplacement(merge=False).compress_documents(found, "")
-    assert len(kept) == len(found)
 
 
 def test_windows_of_different_documents_are_kept_apart():

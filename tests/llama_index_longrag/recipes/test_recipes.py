@@ -36,7 +36,6 @@ from llama_index_longrag import (
     balanced_efficiency,
     best_performance,
 )
-from llama_index_longrag.recipes.engine import RecipeSynthesizer
 from longrag.errors import InvalidParameterError, RerankError
 from longrag.models.tokens import count_tokens
 from longrag.recipes.trace import MODULES
@@ -232,11 +231,15 @@ async def test_the_trace_tells_the_prompt_that_the_model_was_asked():
     modules: dict[str, Any] = {"llm": llm, "reranker": None, "tokenizer": tokenizer}
     own = PromptTemplate("Out of\n{context_str}\ntell: {query_str}")
     direct = PromptTemplate("Politely: {query_str}")
-    for engine in (
+    engines = [
         balanced_efficiency(index, **modules),
-        balanced_efficiency(index, answer_template=own, direct_template=direct, **modules),
-        balanced_efficiency(index, streaming=True, answer_template=own, **modules),
-    ):
+        balanced_efficiency(index, **modules),
+        balanced_efficiency(index, streaming=True, **modules),
+    ]
+    engines[1].update_prompts({"direct:simple_template": direct})
+    for engine in engines[1:]:
+        engine.update_prompts({"response_synthesizer:answer": own})
+    for engine in engines:
         for question in (QUESTION, ALONE):
             responses = [engine.query(question), await engine.aquery(question)]
             for response in responses:
@@ -249,7 +252,9 @@ async def test_the_trace_tells_the_prompt_that_the_model_was_asked():
                 assert step["sent_tokens"] == len(tokenizer(asked))
                 assert step["calls"] == {"Generate": 1}
     assert llm.prompts[-1] == ALONE
-    assert any(prompt.startswith("Out of\n<document>\ntitle: Delft") for prompt in llm.prompts)
+    assert sum(prompt == f"Politely: {ALONE}" for prompt in llm.prompts) == 2
+    changed = [prompt.startswith("Out of\n<document>\ntitle: Delft") for prompt in llm.prompts]
+    assert changed == [False] * 4 + [True, True, False, False] * 2
 
 
 def test_the_trace_is_json_whatever_scores_the_parts_give():
@@ -583,13 +588,6 @@ def test_a_rerankers_own_settings_hold():
         ({"response_synthesizer": "compact"}, "response_synthesizer"),
         ({"alpha": -1.0}, "alpha"),
         ({"alpha": None, "nodes": []}, "nodes"),
-        (
-            {
-                "response_synthesizer": RecipeSynthesizer(ScriptedLLM("x"), tokenizer=tokenizer),
-                "answer_template": PromptTemplate("{context_str} {query_str}"),
-            },
-            "answer_template",
-        ),
     ],
 )
 def test_what_is_not_allowed_is_refused_by_name(settings, name):

@@ -274,14 +274,13 @@ async def test_a_model_draws_and_describes(nodes, pictures, model, how):
 
 def test_the_prompt_for_captions_can_be_replaced(nodes, pictures):
     critic = Seeing(answer=[TextBlock(text="Blau.")])
-    template = PromptTemplate("Beschreibe das Bild.")
-    engine = engine_of(nodes, caption_generator=critic, caption_template=template)
+    engine = engine_of(nodes, caption_generator=critic)
     engine.query(about(pictures / "blue.png"))
     engine.update_prompts({"caption": PromptTemplate("描述图片。")})
     assert engine.get_prompts()["caption"].format() == "描述图片。"
     engine.query(about(pictures / "blue.png"))
     assert [message.blocks[1].text for message in critic.messages] == [
-        "Beschreibe das Bild.",
+        "Describe this image in one sentence.",
         "描述图片。",
     ]
 

@@ -170,7 +170,7 @@ def test_a_question_that_cannot_be_trained_is_named(question, message):
         ({"contexts": "random", "pool": "passage"}, "pool must be a sequence"),
         ({"contexts": "random", "pool": ["a", " "]}, r"pool\[1\] must be"),
         ({"contexts": "gold", "prompt": "{question}"}, "prompt must be a string with the slots"),
-        ({"contexts": "none", "prompt_alone": "{context} {question}"}, "prompt_alone must be"),
+        ({"contexts": "none", "prompt": "{context} {question}"}, "prompt must be a string with"),
     ],
 )
 def test_settings_are_checked(settings, message):

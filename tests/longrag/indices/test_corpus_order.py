@@ -4,7 +4,8 @@ import pytest
 
 from longrag.calls import run
 from longrag.errors import InvalidParameterError
-from longrag.indices import CorpusIndex, CorpusOrder
+from longrag.indices import CorpusIndex
+from longrag.indices.corpus_order import CorpusOrder
 from longrag.ingestion.builder import UnitBuilder
 from longrag.types import Document
 from tests.fakes import hash_vector

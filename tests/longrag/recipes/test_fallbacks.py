@@ -8,8 +8,8 @@ import pytest
 from longrag.calls import Embed, Generate, Search, arun, ask, run
 from longrag.errors import InvalidParameterError, StoreError
 from longrag.models.tokens import count_tokens
-from longrag.recipes import Recipe, best_performance, compressing, search_each
-from longrag.recipes.modules import refined_outside
+from longrag.recipes import Recipe, best_performance, search_each
+from longrag.recipes.modules import compressing, refined_outside
 from longrag.recipes.trace import MODULES
 from longrag.recipes.workflow import FALLBACKS
 from longrag.refinement import compress_abstractive

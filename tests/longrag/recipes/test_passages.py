@@ -11,7 +11,8 @@ from longrag.calls import Generate, Search, run
 from longrag.errors import GenerationError
 from longrag.journal import Journal
 from longrag.prompts import quote
-from longrag.recipes import Recipe, compressing
+from longrag.recipes import Recipe
+from longrag.recipes.modules import compressing
 from longrag.recipes.passages import Passage, as_passage
 from longrag.refinement import compress_abstractive, compress_extractive, repack
 from longrag.retrieval.units import Hit

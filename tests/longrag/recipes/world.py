@@ -9,8 +9,8 @@ import numpy as np
 
 from longrag import recipes
 from longrag.calls import Embed, Fetch, Generate, Search
-from longrag.recipes import Hybrid, Recipe, compressing, search_each
-from longrag.recipes.modules import Refine, refined_outside
+from longrag.recipes import Hybrid, Recipe, search_each
+from longrag.recipes.modules import Refine, compressing, refined_outside
 from longrag.recipes.passages import Passage
 from longrag.refinement import compress_abstractive
 from longrag.retrieval import decompose

@@ -11,8 +11,8 @@ from longrag.calls import Generate, arun, run
 from longrag.errors import GenerationError, InvalidParameterError
 from longrag.journal import Journal
 from longrag.prompts import DECOMPOSE_QUERY, HYDE, REWRITE_QUERY
-from longrag.retrieval import QueryTexts, decompose, hyde, rewrite
-from longrag.retrieval.queries import merge, parse_passage, parse_query, parse_questions
+from longrag.retrieval import decompose, hyde, rewrite
+from longrag.retrieval.queries import QueryTexts, merge, parse_passage, parse_query, parse_questions
 from longrag.synthesis.fields import read_fields
 from tests.fakes import PATIENCE
 

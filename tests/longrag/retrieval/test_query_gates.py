@@ -16,10 +16,9 @@ from longrag.prompts import CLASSIFY_QUERY
 from longrag.retrieval import (
     EmbeddingQueryClassifier,
     Gate,
-    PromptedQueryClassifier,
     QueryClassifier,
 )
-from longrag.retrieval.query_gates import classify_query, parse_verdict
+from longrag.retrieval.query_gates import PromptedQueryClassifier, classify_query, parse_verdict
 from tests.fakes import HashEmbedder
 
 QUERIES = [f"{verb} {noun}" for noun in ("bridge", "river", "mill", "opera", "韩国") for verb in

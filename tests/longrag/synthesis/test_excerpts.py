@@ -6,7 +6,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from longrag.errors import InvalidParameterError
 from longrag.synthesis.blocks import read_blocks
 from longrag.synthesis.excerpts import Excerpt, extract_excerpts
 from longrag.synthesis.extractive import extract_fact
@@ -110,10 +109,11 @@ def test_a_way_without_code_that_is_near_and_was_found_ends_where_its_words_do(w
     assert best.text == "Background tasks run after a response."
 
 
-@pytest.mark.parametrize("count", [0, -1, True, 1.5])
-def test_a_number_of_passages_that_is_none_is_refused(count: object) -> None:
-    with pytest.raises(InvalidParameterError, match="max_excerpts"):
-        extract_excerpts("port", DOCUMENTS, max_excerpts=count)  # type: ignore[arg-type]
+def test_three_passages_are_shown_however_many_answer() -> None:
+    pages = [(f"Server {number}", SERVER) for number in range(5)]
+    found = extract_excerpts("What is the port?", pages)
+    assert [one.text for one in found] == ["The port is 80 unless you say otherwise."] * 3
+    assert len({one.document for one in found}) == 3
 
 
 def test_a_page_of_very_many_blocks_is_read_in_bounded_time() -> None:
@@ -137,13 +137,12 @@ PAGES = st.lists(LINES, max_size=12).map("\n".join)
 @given(
     st.lists(WORDS, max_size=6).map(" ".join),
     st.lists(st.tuples(WORDS, PAGES), max_size=4),
-    st.integers(1, 5),
 )
 def test_excerpts_stand_in_their_documents_apart_and_best_first(
-    question: str, documents: list[tuple[str, str]], most: int
+    question: str, documents: list[tuple[str, str]]
 ) -> None:
-    found = extract_excerpts(question, documents, max_excerpts=most)
-    assert len(found) <= most
+    found = extract_excerpts(question, documents)
+    assert len(found) <= 3
     assert [one.score for one in found] == sorted((one.score for one in found), reverse=True)
     taken: list[Excerpt] = []
     for one in found:
@@ -157,7 +156,7 @@ def test_excerpts_stand_in_their_documents_apart_and_best_first(
             for other in taken
         )
         taken.append(one)
-    assert found == extract_excerpts(question, documents, max_excerpts=most)
+    assert found == extract_excerpts(question, documents)
 
 
 @pytest.mark.parametrize(

@@ -1,5 +1,6 @@
 """Faults of a vLLM server: tried again, or told with the server's words."""
 
+import time
 from email.utils import formatdate
 
 import httpx
@@ -73,7 +74,10 @@ def test_an_answer_that_breaks_off_is_tried_again(serve):
     assert len(stand_in.paths) == 2
 
 
-def test_a_server_that_is_not_there_is_told_by_its_address():
+def test_a_server_that_is_not_there_is_told_by_its_address(monkeypatch):
+    waits = []
+    monkeypatch.setattr(time, "sleep", waits.append)
+
     def refuse(request):
         raise httpx.ConnectError("[Errno 111] Connection refused")
 
@@ -85,10 +89,10 @@ def test_a_server_that_is_not_there_is_told_by_its_address():
             end_ids=(),
             context_window=500,
             http_client=client,
-            retry_wait=0.0,
         )
         with pytest.raises(GenerationError, match=r"^http://vllm:8000/v1/completions .* 4 tries"):
             score(model, [[1]], ONE)
+    assert waits == [0.5, 1.0, 2.0]
 
 
 GOOD = {

@@ -80,7 +80,6 @@ def test_a_url_with_a_password_is_refused_and_not_repeated():
         ("max_token_ids", -1),
         ("timeout", 0),
         ("timeout", float("nan")),
-        ("retry_wait", -0.1),
     ],
 )
 def test_settings_that_are_not_allowed_are_refused(parameter, value):
