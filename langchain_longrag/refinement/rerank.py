@@ -226,7 +226,7 @@ class TildeRerank(ScorerRerank):
 
     @classmethod
     def from_index(
-        cls: type[_Tilde], index: TildeIndex, tokenizer: TermTokenizer, **settings: Any
+        cls: type[_Tilde], index: TildeIndex, tokenizer: TermTokenizer, /, **settings: Any
     ) -> _Tilde:
         """Rerank by an index of weights, whose texts are those of the documents.
 

@@ -242,7 +242,7 @@ class TildeRerank(ScorerRerank):
 
     @classmethod
     def from_index(
-        cls: type[_Self], index: TildeIndex, tokenizer: TermTokenizer, **settings: Any
+        cls: type[_Self], index: TildeIndex, tokenizer: TermTokenizer, /, **settings: Any
     ) -> _Self:
         """Rerank by an index of weights, whose texts are those of the nodes.
 

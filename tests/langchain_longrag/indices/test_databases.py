@@ -115,7 +115,8 @@ def nodes(index):
 async def test_a_tree_in_a_database_is_as_it_was_left_and_followed_by_others(tmp_path, scope):
     path = tmp_path / "i.db"
     first, second = tree(path, chunk_size=12, scope=scope), tree(path)
-    assert (second.chunk_size, second.scope) == (12, scope)
+    settings = second._tree_settings()
+    assert (settings.chunk_size, settings.scope) == (12, scope)
     first.upsert([page(n) for n in range(12)])
     assert nodes(second) == nodes(first)
     await second.aupsert([page(3, version=1), page(20)])
@@ -137,9 +138,9 @@ async def test_a_tree_in_a_database_is_as_it_was_left_and_followed_by_others(tmp
         )
         assert nodes(alone) == nodes(again)
     with pytest.raises(InvalidParameterError, match="chunk_size"):
-        tree(path, chunk_size=13)
+        tree(path, chunk_size=13, scope=scope)
     with pytest.raises(IndexFormatError, match="other leaves"):
-        tree(path, length_function=len)
+        tree(path, chunk_size=12, scope=scope, tokenizer=len)
     with pytest.raises(IndexFormatError, match="of kind"):
         LongRAGIndex.open(path, HashEmbeddings(), name="raptor")
 
@@ -167,7 +168,7 @@ def test_a_tree_for_each_tenant_keeps_its_summaries_under_a_filter(tmp_path):
         index = tree(tmp_path / f"{scope}.db", chunk_size=12, scope=scope)
         index.upsert(pages)
         again = tree(tmp_path / f"{scope}.db")
-        assert again.scope == scope
+        assert again._tree_settings().scope == scope
         found = again.invoke("otters", filter=wanted)
         red = {one.id for one in pages if one.metadata["tenant"] == "red"}
         assert all(red.issuperset(one.metadata["doc_ids"]) for one in found)

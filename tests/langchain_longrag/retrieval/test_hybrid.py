@@ -216,10 +216,10 @@ async def test_leaves_and_summaries_of_a_tree_count_alike(embedding):
     tree: RaptorIndex = trees.build(trees.PAGES[:6], embedding=embedding)
     nodes, texts = len(tree.tree), [node.text for node in tree.tree.nodes.values()]
     query = "secret3v0 gulls"
-    for beneath in (
-        tree,
-        RaptorRetriever(index=tree),
-        RaptorRetriever(index=tree, search=TreeSearchSettings(scoring="bm25")),
+    for beneath, every in (
+        (tree, True),
+        (RaptorRetriever(index=tree), True),
+        (RaptorRetriever(index=tree, search=TreeSearchSettings(scoring="bm25")), False),
     ):
         retriever = HybridRetriever(retriever=beneath, k=4)
         found = retriever.invoke(query)
@@ -228,7 +228,6 @@ async def test_leaves_and_summaries_of_a_tree_count_alike(embedding):
         assert await retriever.ainvoke(query) == found
         # BM25 knows only the nodes that share a word with the question, and so do the keywords.
         found = retriever.invoke(query, k=999)
-        every = beneath.scoring == "cosine"
         assert len(found) == (
             nodes if every else sum("secret3v0" in t or "gulls" in t for t in texts)
         )

@@ -121,8 +121,12 @@ def test_a_tree_lives_in_a_database_with_all_that_an_index_does(tmp_path):
         assert sorted(index.ref_doc_info) == [f"d{n}" for n in numbers]
         assert index.refresh_ref_docs([page(n) for n in numbers if n != 1]) == [False] * 7
     assert {how for how, _ in again.embed_model.asked} <= {"query", "aquery"}
-    for settings in ({"chunk_size": 13}, {"title_key": "name"}, {"nodes": [TextNode(text="a")]}):
-        with pytest.raises(InvalidParameterError, match=next(iter(settings))):
+    for name, settings in (
+        ("chunk_size", {"chunk_size": 13}),
+        ("title_key", {"chunk_size": 12, "title_key": "name"}),
+        ("nodes", {"nodes": [TextNode(text="a")]}),
+    ):
+        with pytest.raises(InvalidParameterError, match=name):
             tree(path, **settings)
 
 

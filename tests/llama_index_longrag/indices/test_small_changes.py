@@ -13,6 +13,7 @@ from llama_index.core.vector_stores import SimpleVectorStore
 from llama_index_longrag import LongRAGIndex, RaptorIndex
 from llama_index_longrag.indices.raptor_struct import RaptorStruct
 from llama_index_longrag.indices.struct import LongRAGStruct
+from longrag.indexing import TreeSettings
 from longrag.indices.corpus_state import differing
 from longrag.types import Document as CoreDocument
 from tests.fakes.llama_index import HashEmbedding, tokenizer
@@ -47,12 +48,13 @@ def page(number, version=0):
 
 def build(kind=LongRAGIndex, **stores):
     storage = StorageContext.from_defaults(vector_store=Recording(), **stores)
-    given = {"summarizer": "extractive"} if kind is RaptorIndex else {}
+    given = {"tokenizer": tokenizer}
+    if kind is RaptorIndex:
+        given = {"summarizer": "extractive", "tree": TreeSettings(tokenizer=tokenizer)}
     index = kind.from_documents(
         [page(n) for n in range(12)],
         storage_context=storage,
         embed_model=HashEmbedding(),
-        tokenizer=tokenizer,
         **given,
     )
     storage.vector_store.__dict__["log"].clear()
