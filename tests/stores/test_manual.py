@@ -2,9 +2,12 @@
 
 from pathlib import Path
 
+import pytest
 from sybil import Sybil
 from sybil.evaluators.python import PythonEvaluator
 from sybil.parsers.markdown import CodeBlockParser
+
+pytest.importorskip("chromadb", reason="run by `make stores`")
 
 PAGE = Path(__file__).parents[2] / "docs" / "how-to" / "stores.md"
 

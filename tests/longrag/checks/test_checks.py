@@ -35,7 +35,7 @@ PAPERS = next(case for case in CASES if case.format == JOURNAL and case.name == 
 def place_of(case, tmp_path, folder="kept"):
     """Return what is kept of a case, as it is given to a check."""
     made = unpack(case.kept(case.format.version), tmp_path / folder)
-    files = [made / name for name in (FILE, "journal")]
+    files = [made / name for name in (FILE, "journal", "cache-words")]
     return next((file for file in files if file.exists()), made)
 
 
