@@ -71,9 +71,9 @@ release-check: $(STAMP)
 	cd docs && ../.venv-sdist/bin/longrag doctor
 	$(PYTHON) -m venv .venv-release
 	.venv-release/bin/python -m pip install -q --upgrade "pip>=25.1"
-	.venv-release/bin/python -m pip install -q -c constraints.txt dist/*.whl --group test
+	.venv-release/bin/python -m pip install -q -c constraints.txt dist/*.whl --group test --group serving
 	rm -rf build/release && mkdir -p build/release
-	cp -r *.md pyproject.toml Makefile docs examples tests build/release
+	cp -r *.md *.cff LICENSE pyproject.toml Makefile docs examples tests build/release
 	cd build/release && OMP_NUM_THREADS=1 ../../.venv-release/bin/python -m pytest -q $(PARALLEL) tests/house/test_docs.py
 
 # What a person has to know, counted, as docs/architecture/size.md; size.toml has the ceilings.
