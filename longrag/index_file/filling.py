@@ -223,12 +223,12 @@ class _Filling:
                 counts |= self._fill_tree(plan, answers, journal)
             after = replace(self._told(plan), counts=counts)
             self._table.replace(after, after=self._revision)
+        self._embedded = answers.embedded
+        remove_parts(self._file, used - after.names)
         if after.units:
             with self._progress.step("reading words and links"):
                 # The first question finds them beside the file, and need not read every page.
                 CorpusOrder(open_units(self._file, after, only_read=True)).over()
-        self._embedded = answers.embedded
-        remove_parts(self._file, used - after.names)
         return after
 
     def _told(self, catalog: Catalog) -> Catalog:

@@ -30,7 +30,7 @@ _SMALLEST = float(np.finfo(np.float32).tiny)
 # The products of so many rows with a batch of queries stay in the cache until they are compared.
 _BLOCK_ROWS = 4096
 
-# So many products of a batch are kept until it is known which rows matter.
+# The products of a batch are kept for the rows that may be among the best, up to this many values.
 _HELD = 1 << 22
 
 # A run of more rows is compared by itself, and shorter ones together.

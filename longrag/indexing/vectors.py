@@ -32,7 +32,7 @@ CACHED_ROWS = 64
 # there are _LEAST_GROUPS * k or more, so that two of the k largest are seldom in one group.
 _GROUP = 16
 _LEAST_GROUPS = 8
-# So many values are searched as they are in less time.
+# Up to this many values, groups would cost more time than they spare.
 _FEW = 2048
 
 _LARGEST = {"float32": LARGEST_VALUE, "float16": 65504.0}

@@ -2,8 +2,8 @@
 
 Reading them out of the texts again takes seconds where there are thousands of pages. As with the
 cache of rows, whoever asks the first question writes it, and may do so without it; one that is
-missing, damaged or of another state of the corpus is not used. It holds words and titles as
-hashes, and titles as they are, so it is removed with every change.
+missing, damaged or of another state of the corpus is not used. It holds words as hashes and titles
+as they are, so every change removes it.
 """
 
 from __future__ import annotations
