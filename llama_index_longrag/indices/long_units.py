@@ -24,6 +24,7 @@ from llama_index_longrag.bridge.documents import decode_document, embedded_text,
 from llama_index_longrag.bridge.stores import token_counter
 from llama_index_longrag.indices.retriever_settings import retriever_settings
 from llama_index_longrag.indices.stored import (
+    changes_by_async,
     check_open_settings,
     register_class,
     split_storage,
@@ -105,6 +106,9 @@ class LongRAGIndex(UpdatableIndex[LongRAGStruct]):
         storage_context: where documents, vectors and settings are stored.
         index_struct: a saved index to continue; settings then come from it, and one that is given
             must be the saved one. Callables are not saved: give the same.
+        stock: ``use_async`` has sync methods, too, change the index by the model's async calls;
+            ``insert_batch_size`` and ``store_nodes_override`` of ``VectorStoreIndex`` are taken
+            without effect.
 
     Raises:
         InvalidParameterError: a setting is out of range or not the saved one.
@@ -135,7 +139,9 @@ class LongRAGIndex(UpdatableIndex[LongRAGStruct]):
         transformations: list[TransformComponent] | None = None,
         callback_manager: CallbackManager | None = None,
         show_progress: bool = False,
+        **stock: Any,
     ) -> None:
+        self._use_async = changes_by_async(type(self), stock)
         given = {
             "max_tokens": max_tokens,
             "chunk_size": chunk_size,

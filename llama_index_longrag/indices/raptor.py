@@ -35,6 +35,7 @@ from llama_index_longrag.indices.raptor_settings import GIVEN, TreePlan
 from llama_index_longrag.indices.raptor_struct import RaptorStruct
 from llama_index_longrag.indices.retriever_settings import retriever_settings
 from llama_index_longrag.indices.stored import (
+    changes_by_async,
     check_open_settings,
     register_class,
     split_storage,
@@ -133,6 +134,9 @@ class RaptorIndex(UpdatableIndex[RaptorStruct]):
         storage_context: where documents, tree and settings are stored.
         index_struct: a saved index to continue; settings then come from it, and one that is given
             must be the saved one. Objects are not saved: give the same.
+        stock: ``use_async`` has sync methods, too, change the index by the models' async calls;
+            ``insert_batch_size`` and ``store_nodes_override`` of ``VectorStoreIndex`` are taken
+            without effect.
 
     Raises:
         InvalidParameterError: a setting is out of range or not the saved one.
@@ -166,7 +170,9 @@ class RaptorIndex(UpdatableIndex[RaptorStruct]):
         num_workers: int = 4,
         calls: CallSettings | None = None,
         filters: MetadataFilters | None = None,
+        **stock: Any,
     ) -> None:
+        self._use_async = changes_by_async(type(self), stock)
         storage_context, database = split_storage(storage_context)
         given = {
             "clusterer": clusterer,
@@ -313,7 +319,7 @@ class RaptorIndex(UpdatableIndex[RaptorStruct]):
 
     def rebuild(self) -> TreeChange:
         """Cluster all nodes again, for the tree of one build; pay for the clusters that changed."""
-        change = self._run(self._collect_stale(self._trees.rebuild()))
+        change = self._drive(self._collect_stale(self._trees.rebuild()))
         self._write_stores()
         return change
 

@@ -46,6 +46,7 @@ from longrag.errors import (
 )
 from longrag.indexing.database import IndexDatabase
 from longrag.indices.corpus_state import differing
+from longrag.ingestion.chunking import check_size
 from longrag.locks import Lock
 from longrag.types import Document
 
@@ -427,20 +428,43 @@ def _source_hashes(nodes: Sequence[BaseNode]) -> dict[str, str]:
     return {one.node_id: one.hash for one in sources if one is not None and one.hash}
 
 
+def changes_by_async(index: type[StoredIndex[Any]], stock: Mapping[str, Any]) -> bool:
+    """Return whether sync methods change an index by the models' async calls.
+
+    Args:
+        index: the class of the index.
+        stock: the arguments of ``VectorStoreIndex`` that the constructor takes without naming them.
+            Two have no effect: a change is one step, for which the model's ``embed_batch_size`` is
+            the number of texts of a call, and the docstore holds the documents in every case.
+
+    Raises:
+        InvalidParameterError: one is unknown or out of range.
+    """
+    check_arguments(index.__name__, stock, _settings_of(index))
+    check_size("insert_batch_size", stock.get("insert_batch_size", 1))
+    return bool(stock.get("use_async", False))
+
+
 def check_open_settings(index: type[StoredIndex[Any]], settings: Iterable[str]) -> None:
     """Refuse settings that no constructor of an index takes, those of its base classes included.
 
     Raises:
         InvalidParameterError: one is unknown.
     """
-    known: set[str] = set()
+    check_arguments("open", settings, _settings_of(index))
+
+
+def _settings_of(index: type[StoredIndex[Any]]) -> set[str]:
+    known = {"use_async", "insert_batch_size", "store_nodes_override"}
     for base in index.__mro__:
         if "__init__" in vars(base):
             parameters = signature(base).parameters
             known |= parameters.keys()
-            if all(one.kind is not one.VAR_KEYWORD for one in parameters.values()):
+            if not any(
+                one.kind is one.VAR_KEYWORD and one.name != "stock" for one in parameters.values()
+            ):
                 break
-    check_arguments("open", settings, known)
+    return known - {"stock"}
 
 
 def register_class(struct: type[VersionedStruct], index: type[StoredIndex[Any]]) -> None:

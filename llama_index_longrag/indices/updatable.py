@@ -5,7 +5,9 @@ from __future__ import annotations
 import asyncio
 from abc import abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from contextvars import copy_context
 from typing import Any, Final, TypeVar, cast
 
 from llama_index.core.callbacks.base import CallbackManager
@@ -37,6 +39,8 @@ class UpdatableIndex(StoredIndex[S]):
     A change first calls the models and updates the corpus in memory, then writes the stores; if a
     model fails, nothing has changed.
     """
+
+    _use_async: bool
 
     @abstractmethod
     def _run(self, flow: Flow[T]) -> T:
@@ -332,7 +336,15 @@ class UpdatableIndex(StoredIndex[S]):
 
     def _update_corpus(self, nodes: Sequence[BaseNode], gone: Sequence[str] = ()) -> None:
         """Call the models for what is new and change the corpus; on error nothing has changed."""
-        self._run(self._change(nodes, gone))
+        self._drive(self._change(nodes, gone))
+
+    def _drive(self, flow: Flow[T]) -> T:
+        """Drive a change for a sync method, with async calls where the index was told to."""
+        if not self._use_async:
+            return self._run(flow)
+        # The thread of the caller may have an event loop that runs.
+        with ThreadPoolExecutor(1) as thread:
+            return thread.submit(copy_context().run, asyncio.run, self._arun(flow)).result()
 
     async def _aupdate_corpus(self, nodes: Sequence[BaseNode], gone: Sequence[str] = ()) -> None:
         change = await asyncio.to_thread(self._change, nodes, gone)

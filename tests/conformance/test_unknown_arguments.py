@@ -148,6 +148,7 @@ ARGUMENTS = {
     **dict.fromkeys(("li.delete_ref_doc", "li.adelete_ref_doc"), given("red")),
     **dict.fromkeys(("li.as_retriever", "li.as_query_engine", "li.as_chat_engine"), given()),
     "li.open": lambda folder: ((folder / "index.db",), {"embed_model": HashEmbedding()}),
+    **dict.fromkeys(("li.LongRAGIndex", "li.RaptorIndex"), given([])),
     "li.LongRAGIndex.from_persist_dir": saved("li.LongRAGIndex"),
     "li.RaptorIndex.from_persist_dir": saved("li.RaptorIndex"),
     **dict.fromkeys(("li.complete", "li.acomplete"), given(QUESTION)),

@@ -100,9 +100,9 @@ def test_a_setting_out_of_range_is_refused(settings, message):
 
 
 def test_an_unknown_setting_is_refused():
-    with pytest.raises(TypeError, match="top_k"):
+    with pytest.raises(InvalidParameterError, match="top_k"):
         build([page(1)], top_k=3)
-    with pytest.raises(TypeError, match="top_k"):
+    with pytest.raises(InvalidParameterError, match="top_k"):
         LongRAGIndex([], embed_model=HashEmbedding(), top_k=3)
 
 

@@ -244,7 +244,7 @@ class TestSummarizers:
         assert [model.asked, llm.prompts] == [[], []]
 
     def test_an_unknown_setting_is_refused(self):
-        with pytest.raises(TypeError, match="top_k"):
+        with pytest.raises(InvalidParameterError, match="top_k"):
             build(top_k=3)
         with pytest.raises(InvalidParameterError, match="top_k"):
             RaptorIndex.estimate(STORIES, top_k=3)
