@@ -50,7 +50,8 @@ _LIST_MARKER = re.compile(r"(?:[-*+]|\d{1,3}[.)]|>)[ \t]+")
 _FOOTNOTE = re.compile(r"\^|\[\^?\d{1,3}\]|(?:Jump up|See also|Main article|Retrieved)\b")
 _LINK = re.compile(r"\]\(|https?://")
 _SOURCE = re.compile(r"^— [^\n]*", re.MULTILINE)
-_INLINE_CODE = re.compile(r"`[^`\n]*`")
+# Code, and what is written like it: Name.Space.Class, a_function, example.org. Initials are not.
+_CODE = re.compile(r"`[^`\n]*`|\w{2,}(?:[._]\w{2,})+")
 _FACTS: Mapping[QuestionKind, re.Pattern[str]] = {
     "person": re.compile(r"[^\W\d_a-z]"),
     "time": DATES,
@@ -141,7 +142,7 @@ def extract_fact(question: str, text: str) -> str:
     if asked.kind not in _FACTS:
         return ""
     if asked.kind == "person":
-        text = _INLINE_CODE.sub("", text)
+        text = _CODE.sub("", text)
     sentences = [found.text for found in extract_evidence(question, [("", text)])]
     expected = expected_in(asked)
     best = next(iter(sentences), "")

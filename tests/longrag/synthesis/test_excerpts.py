@@ -179,6 +179,8 @@ def test_a_fact_is_told_only_for_who_when_and_how_many(question: str, fact: str)
     ("question", "text"),
     [
         ("Who calls the function?", "The function is called by `Runner` when it starts."),
+        ("Who made the call?", "The call was made by Host.Runspace before the script ended."),
+        ("Who made the call?", "The call was made by Start_Job before the script ended."),
         ("When should I use threads?", "Use threads when you wait for the network."),
         ("How many workers should I start?", "Start as many workers as there are cores."),
     ],
