@@ -298,6 +298,7 @@ def embed(corpus: Corpus, texts: list[str], kind: str, kept: Path | None) -> dic
 
 PARTS: dict[str, dict[str, float]] = {
     "as it is": {"_TITLE": 0.5},
+    "no third by the question alone": {"_PLAIN": 1 << 30},
     "no words count less": {"_FADE": 1.0},
     "nothing is followed": {"_FOLLOWED": 0},
     "no names are followed": {"_MOST_HOLDERS": 0},
