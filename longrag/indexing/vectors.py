@@ -33,7 +33,7 @@ CACHED_ROWS = 64
 _GROUP = 16
 _LEAST_GROUPS = 8
 # Up to this many values, groups would cost more time than they spare.
-_FEW = 2048
+_FEW = 512
 
 _LARGEST = {"float32": LARGEST_VALUE, "float16": 65504.0}
 
@@ -101,6 +101,9 @@ def check_magnitude(vectors: NDArray[Any], name: str, storage: Storage) -> None:
     if vectors.size == 0:
         return
     limit = _LARGEST[storage]
+    # No value is larger than the sum of the squares, where this is at least 1.
+    if vectors.dtype == np.float32 and np.vdot(vectors, vectors) <= limit:
+        return
     # Minimum and maximum carry NaN along and need no array of the vectors' own size.
     with np.errstate(invalid="ignore"):
         if vectors.min() >= -limit and vectors.max() <= limit:

@@ -19,8 +19,9 @@ from longrag.indexing.vectors import exact_inner_products, nearly_largest, rough
 # Of more units for each of the k best, those that look best are scored first.
 _MANY_PAIRS = 3
 
-# More rows for each query are multiplied in float32 before they are in float64.
-_MANY_ROWS = 64
+# More rows for each query, and for two more as the work of it does not begin at nothing, are
+# multiplied in float32 before they are in float64.
+_MANY_ROWS = 24
 
 
 @dataclass(frozen=True)
@@ -157,15 +158,14 @@ class UnitSearch:
             kth = self._kth(np.flatnonzero(lower >= least))
             least = np.maximum(least, (kth - self._asked.rounding)[:, np.newaxis])
             pairs = np.flatnonzero(upper >= least)
-        rows, pairs, bounds = self._rows(pairs)
-        near = bounds >= np.maximum(lower, least, out=lower).take(pairs)
-        rows, pairs = rows[near], pairs[near]
-        if len(rows) > _MANY_ROWS * len(self._queries):
-            near = self._near(rows, pairs)
-            rows, pairs = rows[near], pairs[near]
-        vectors, query = self._table.vectors, pairs // self._units
+        rows, pairs, query, bounds = self._rows(pairs)
+        near = bounds >= np.maximum(lower.take(pairs), least.take(query))
+        rows, pairs, query = rows[near], pairs[near], query[near]
+        if len(rows) > _MANY_ROWS * (len(self._queries) + 2):
+            near = self._near(rows, pairs, query)
+            rows, pairs, query = rows[near], pairs[near], query[near]
         of_row = query if len(self._queries) > 1 else None
-        scores = exact_inner_products(vectors, rows, self._queries, of_row)
+        scores = exact_inner_products(self._table.vectors, rows, self._queries, of_row)
         # A unit's rows ascend by chunk, which is the rule for ties.
         best = np.lexsort((-scores, pairs))[_first_of_each(pairs)]
         best = best[self._best(query[best], scores[best])]
@@ -173,39 +173,44 @@ class UnitSearch:
 
     def _rows(
         self, pairs: NDArray[np.int64]
-    ) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.float32]]:
-        """Return the rows of pairs, the pair of each, and the upper bounds of the products."""
-        rows, at = self._table.rows_of_units(pairs % self._units)
-        pairs = pairs[at]
-        query, runs = pairs // self._units, self._table.coded_runs
-        return rows, pairs, runs.upper_bounds(self._asked, rows, query, self._bounds.products)
+    ) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64], NDArray[np.float32]]:
+        """Return the rows of pairs, the pair and query of each, and bounds of the products."""
+        query, units = np.divmod(pairs, self._units)
+        rows, at = self._table.rows_of_units(units)
+        query = query[at]
+        bounds = self._table.coded_runs.upper_bounds(
+            self._asked, rows, query, self._bounds.products
+        )
+        return rows, pairs[at], query, bounds
 
     def _kth(self, pairs: NDArray[np.int64]) -> NDArray[np.float32]:
         """Return the k-th best product in float32 of each query's pairs, by the likely rows."""
-        rows, pairs, bounds = self._rows(pairs)
+        rows, pairs, query, bounds = self._rows(pairs)
         likely = bounds == _largest_of_pair(pairs, bounds)
-        return self._rough(rows[likely], pairs[likely])[1]
+        return self._rough(rows[likely], pairs[likely], query[likely])[1]
 
-    def _near(self, rows: NDArray[np.int64], pairs: NDArray[np.int64]) -> NDArray[np.bool_]:
+    def _near(
+        self, rows: NDArray[np.int64], pairs: NDArray[np.int64], query: NDArray[np.int64]
+    ) -> NDArray[np.bool_]:
         """Return which rows may be the best of a unit that may be among the k best."""
-        rough, kth = self._rough(rows, pairs)
-        query = pairs // self._units
+        rough, kth = self._rough(rows, pairs, query)
         best = np.maximum(_largest_of_pair(pairs, rough), kth[query])
         near: NDArray[np.bool_] = rough >= best - 2 * self._asked.rounding[query]
         return near
 
     def _rough(
-        self, rows: NDArray[np.int64], pairs: NDArray[np.int64]
+        self, rows: NDArray[np.int64], pairs: NDArray[np.int64], query: NDArray[np.int64]
     ) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
         """Return products in float32, and the k-th largest of each query's pairs."""
-        vectors, query = self._table.vectors, pairs // self._units
-        rough = rough_inner_products(vectors, rows, self._queries, query)
+        rough = rough_inner_products(self._table.vectors, rows, self._queries, query)
         firsts = _first_of_each(pairs)
         best = np.maximum.reduceat(rough, firsts)
         return rough, best[self._best(query[firsts], best)[:, -1]]
 
     def _best(self, query: NDArray[np.int64], scores: NDArray[np.float32]) -> NDArray[np.int64]:
         """Return the places of each query's k best scores, best first and equal ones in order."""
+        if len(self._queries) == 1:
+            return np.argsort(-scores, kind="stable")[np.newaxis, : self._k]
         order = np.lexsort((-scores, query))
         firsts = np.searchsorted(query, np.arange(len(self._queries)))
         best: NDArray[np.int64] = order[firsts[:, np.newaxis] + np.arange(self._k)]
