@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Final, get_args
 
@@ -18,6 +18,8 @@ from longrag.models.minilm.wordpiece import pieces
 _WIDTH: Final = 384
 # Of the 256 that the model was trained for, two mark where a text begins and ends.
 _MOST_PIECES: Final = 254
+# As many texts go through a layer one after the other, while its weights are in the cache.
+_MOST_TEXTS: Final = 16
 
 
 class MiniLmEmbedder:
@@ -67,18 +69,28 @@ class MiniLmEmbedder:
         # The longest first, so that no thread is left with one when the others are done.
         order = sorted(range(len(texts)), key=lambda n: -len(texts[n]))
 
-        def embed(number: int) -> None:
-            made[number] = self._network(pieces(texts[number], _MOST_PIECES))
+        def embed(numbers: list[int]) -> None:
+            made[numbers] = self._network([pieces(texts[n], _MOST_PIECES) for n in numbers])
 
+        groups = _groups(order, self._workers)
         with threadpool_limits(limits=1, user_api="blas"):
             if min(len(texts), self._workers) <= 1:
-                for number in order:
-                    embed(number)
+                for group in groups:
+                    embed(group)
             else:
                 with ThreadPoolExecutor(self._workers) as threads:
-                    for _ in threads.map(embed, order):
+                    for _ in threads.map(embed, groups):
                         pass
         return made
+
+
+def _groups(order: list[int], workers: int) -> Iterator[list[int]]:
+    """Cut into groups that become smaller, so that all threads are done at nearly one time."""
+    start = 0
+    while start < len(order):
+        size = min(_MOST_TEXTS, max(1, (len(order) - start) // (2 * workers)))
+        yield order[start : start + size]
+        start += size
 
 
 def _cores() -> int:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -16,25 +18,26 @@ _EPSILON: Final = np.float32(1e-12)
 _FIRST, _LAST = 101, 102
 """What a text begins and ends with: [CLS] and [SEP]."""
 
-# The logistic function of x * P(x * x) is the normal distribution of x, to 7e-8 of their product
-# with x. Beyond 5.5 the factor stays as it is there: the distribution is 0 or 1 in float32.
+# The normal distribution of 2x is (1 + tanh(x * P(x * x))) / 2, to 7e-8 of their product with x.
+# Beyond 2.75 P only grows, and the distribution is 0 or 1 in float32.
 _NORMAL: Final = tuple(
     map(
         np.float32,
         (
             1.5957684516906738,
-            0.07266856729984283,
-            -6.625948299188167e-05,
-            -0.0001104804832721129,
-            7.938242561067455e-06,
-            -2.668943182015937e-07,
-            3.6112670631638366e-09,
+            0.29067426919937134,
+            -0.0010601517278701067,
+            -0.007070750929415226,
+            0.0020321900956332684,
+            -0.00027329978183843195,
+            1.4791749890719075e-05,
         ),
     )
 )
-_FARTHEST: Final = np.float32(5.5**2)
 # As many rows as stay in a core's cache while they are worked on.
-_ROWS: Final = 32
+_ROWS: Final = 16
+# Sums of exponentials are far from where float32 ends, as sums of values by them are.
+_MOST: Final = np.float32(1e34)
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,10 +45,16 @@ class _Linear:
     weight: Matrix
     bias: Matrix
 
-    def __call__(self, rows: Matrix) -> Matrix:
-        made: Matrix = rows @ self.weight
+    def __call__(self, rows: Matrix, room: Matrix | None = None) -> Matrix:
+        """Return the products of rows, in the first of the room where there is one."""
+        shape = len(rows), len(self.bias)
+        made = None if room is None else room[: math.prod(shape)].reshape(shape)
+        made = np.matmul(rows, self.weight, out=made)
         made += self.bias
         return made
+
+    def times(self, factor: float) -> _Linear:
+        return _Linear(self.weight * np.float32(factor), self.bias * np.float32(factor))
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,25 +79,26 @@ class _Layer:
     joined: _Linear
     joined_norm: _Norm
     widened: _Linear
+    """Made for half of what the function after it takes."""
     narrowed: _Linear
     narrowed_norm: _Norm
 
-    def __call__(self, rows: Matrix) -> Matrix:
-        made = self.joined(_attention(self.attended(rows)))
+    def __call__(self, rows: Matrix, room: Matrix) -> Matrix:
+        made = self.joined(_attention(self.attended(rows, room)))
         made += rows
         rows = self.joined_norm(made)
-        wide = self.widened(rows)
-        _gelu(wide)
+        wide = self.widened(rows, room)
+        _gelu_of_twice(wide)
         made = self.narrowed(wide)
         made += rows
         return self.narrowed_norm(made)
 
 
 class MiniLmNetwork:
-    """Turns the numbers of a text's pieces into a vector.
+    """Turns the numbers of texts' pieces into vectors.
 
-    The vector depends on nothing but the numbers, the processor and the threads of NumPy's linear
-    algebra: texts are never put into one product.
+    A vector depends on nothing but its text's numbers, the processor and the threads of NumPy's
+    linear algebra: texts are never put into one product.
 
     Args:
         tensors: the weights.
@@ -105,23 +115,29 @@ class MiniLmNetwork:
         self._norm = _norm(tensors, f"{EMBEDDINGS}LayerNorm")
         self._layers = [_layer(tensors, f"encoder.layer.{n}.") for n in range(LAYERS)]
 
-    def __call__(self, pieces: list[int]) -> Matrix:
-        """Return a vector of unit length, of shape (384,)."""
-        numbers = [_FIRST, *pieces, _LAST]
+    def __call__(self, texts: Sequence[list[int]]) -> Matrix:
+        """Return vectors of unit length, of shape (texts, 384)."""
+        each = [self._embedded([_FIRST, *numbers, _LAST]) for numbers in texts]
+        # Asked for once: the widest rows of the longest text.
+        room = np.empty(max(map(len, each), default=0) * 4 * _WIDTH, np.float32)
+        for layer in self._layers:
+            # A layer's weights stay in the cache from one text to the next.
+            each = [layer(rows, room) for rows in each]
+        made = np.empty((len(each), _WIDTH), np.float32)
+        for number, rows in enumerate(each):
+            mean = rows.mean(axis=0)
+            made[number] = mean / np.sqrt(mean @ mean)
+        return made
+
+    def _embedded(self, numbers: list[int]) -> Matrix:
         rows = self._tensors.word_rows(numbers)
         rows += self._positions[: len(numbers)]
-        rows = self._norm(rows)
-        for layer in self._layers:
-            rows = layer(rows)
-        mean: Matrix = rows.mean(axis=0)
-        mean /= np.sqrt(mean @ mean)
-        return mean
+        return self._norm(rows)
 
 
 def _layer(tensors: Tensors, name: str) -> _Layer:
     parts = [_linear(tensors, f"{name}attention.self.{one}") for one in ("query", "key", "value")]
-    scale = np.float32(_HEAD**-0.5)
-    parts[0] = _Linear(parts[0].weight * scale, parts[0].bias * scale)
+    parts[0] = parts[0].times(_HEAD**-0.5)
     return _Layer(
         _Linear(
             np.concatenate([one.weight for one in parts], axis=1),
@@ -129,7 +145,7 @@ def _layer(tensors: Tensors, name: str) -> _Layer:
         ),
         _linear(tensors, f"{name}attention.output.dense"),
         _norm(tensors, f"{name}attention.output.LayerNorm"),
-        _linear(tensors, f"{name}intermediate.dense"),
+        _linear(tensors, f"{name}intermediate.dense").times(0.5),
         _linear(tensors, f"{name}output.dense"),
         _norm(tensors, f"{name}output.LayerNorm"),
     )
@@ -144,37 +160,57 @@ def _norm(tensors: Tensors, name: str) -> _Norm:
 
 
 def _attention(rows: Matrix) -> Matrix:
-    """Mix the values of all pieces, by the likeness of one's query to another's key."""
-    count = len(rows)
-    heads = rows.reshape(count, 3, _HEADS, _HEAD)
+    """Mix the values of all pieces, by the likeness of one's query to another's key.
+
+    Args:
+        rows: queries, keys and values; keys are changed.
+    """
+    heads = rows.reshape(len(rows), 3, _HEADS, _HEAD)
+    # What all keys have in common counts for nothing. Without it the likeness of a piece is 0 on
+    # average, so that the sum of its exponentials is never small, and hardly ever too large.
+    heads[:, 1] -= heads[:, 1].mean(axis=0)
+    mixed, sums = _mixed(heads, shifted=False)
+    if not sums.max() < _MOST:
+        mixed, sums = _mixed(heads, shifted=True)
+    mixed /= sums
+    return mixed.reshape(len(rows), _WIDTH)
+
+
+def _mixed(heads: Matrix, *, shifted: bool) -> tuple[Matrix, Matrix]:
+    """Return sums of values by the exponentials of likeness, and the sums of these.
+
+    Shifted, the greatest likeness of a piece is 0, so that the exponentials are never too large.
+    """
+    count = len(heads)
     mixed = np.empty((count, _HEADS, _HEAD), np.float32)
+    sums = np.empty((count, _HEADS, 1), np.float32)
     likeness = np.empty((count, count), np.float32)
-    for head in range(_HEADS):
-        query, key, value = heads[:, 0, head], heads[:, 1, head], heads[:, 2, head]
-        np.matmul(query, key.T, out=likeness)
-        likeness -= likeness.max(axis=1, keepdims=True)
-        np.exp(likeness, out=likeness)
-        mixed[:, head] = (likeness @ value) / likeness.sum(axis=1, keepdims=True)
-    return mixed.reshape(count, _WIDTH)
+    ones = np.ones((count, 1), np.float32)
+    with np.errstate(over="ignore", invalid="ignore"):
+        for head in range(_HEADS):
+            query, key, value = heads[:, 0, head], heads[:, 1, head], heads[:, 2, head]
+            np.matmul(query, key.T, out=likeness)
+            if shifted:
+                likeness -= likeness.max(axis=1, keepdims=True)
+            np.exp(likeness, out=likeness)
+            np.matmul(likeness, value, out=mixed[:, head])
+            np.matmul(likeness, ones, out=sums[:, head])
+    return mixed, sums
 
 
-def _gelu(rows: Matrix) -> None:
-    """Multiply each value by the normal distribution of it, in place."""
+def _gelu_of_twice(rows: Matrix) -> None:
+    """Replace each value by twice it times the normal distribution of twice it."""
     squares, factors = np.empty((2, min(_ROWS, len(rows)), rows.shape[1]), np.float32)
     for start in range(0, len(rows), _ROWS):
         some = rows[start : start + _ROWS]
         square, factor = squares[: len(some)], factors[: len(some)]
         np.multiply(some, some, out=square)
-        np.minimum(square, _FARTHEST, out=square)
         np.multiply(square, _NORMAL[-1], out=factor)
         for coefficient in _NORMAL[-2:0:-1]:
             factor += coefficient
             factor *= square
         factor += _NORMAL[0]
         factor *= some
-        np.negative(factor, out=factor)
-        with np.errstate(over="ignore"):
-            # Divided by infinity, a large negative number is nothing.
-            np.exp(factor, out=factor)
+        np.tanh(factor, out=factor)
         factor += np.float32(1)
-        some /= factor
+        some *= factor

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from longrag.models.minilm.network import MiniLmNetwork, _gelu
+from longrag.models.minilm.network import MiniLmNetwork, _attention, _gelu_of_twice
 from longrag.models.minilm.weights import Tensors
 from tests.longrag.models.minilm.random_weights import WORDS, random_tensors
 
@@ -17,9 +17,9 @@ from tests.longrag.models.minilm.random_weights import WORDS, random_tensors
     st.integers(1, 3),
 )
 def test_gelu_is_x_times_the_normal_distribution(values, columns):
-    rows = np.repeat(np.array(values, np.float32)[:, None], columns, axis=1)
+    rows = np.repeat(np.array(values, np.float32)[:, None], columns, axis=1) / 2
     expected = [x * 0.5 * math.erfc(-x / math.sqrt(2)) for x in values]
-    _gelu(rows)
+    _gelu_of_twice(rows)
     for column in rows.T:
         np.testing.assert_allclose(column, expected, atol=4e-7, rtol=3e-7)
 
@@ -66,15 +66,32 @@ def bert(tensors: Tensors):
 @pytest.mark.parametrize("length", [0, 1, 7, 31, 32, 33, 254])
 def test_a_vector_is_that_of_bert(tensors, length):
     numbers = np.random.default_rng(length).integers(103, WORDS, length).tolist()
-    np.testing.assert_allclose(MiniLmNetwork(tensors)(numbers), bert(tensors)(numbers), atol=2e-6)
+    np.testing.assert_allclose(
+        MiniLmNetwork(tensors)([numbers])[0], bert(tensors)(numbers), atol=2e-6
+    )
 
 
 @settings(deadline=None, max_examples=10)
 @given(numbers=st.lists(st.integers(103, WORDS - 1), max_size=20))
 def test_a_vector_has_unit_length_and_stays_the_same(tensors, numbers):
     network = MiniLmNetwork(tensors)
-    vector = network(numbers)
+    (vector,) = network([numbers])
     assert vector.dtype == np.float32
     assert abs(float(vector @ vector) - 1) < 1e-5
-    network([5, 6, 7])
-    assert np.array_equal(network(numbers), vector)
+    longer = list(range(200))
+    assert np.array_equal(network([longer, numbers, [5, 6, 7]])[1], vector)
+
+
+@pytest.mark.parametrize("scale", [0.1, 1, 20, 90])
+def test_attention_is_the_mean_of_values_by_softmax(scale):
+    """However large the likeness is: its exponentials leave float32 beyond 88."""
+    count = 40
+    rows = np.random.default_rng(1).standard_normal((count, 3, 12, 32)).astype(np.float32)
+    rows[:, 0] *= scale
+    query, key, value = rows.astype(np.float64).transpose(1, 2, 0, 3)
+    likeness = query @ key.transpose(0, 2, 1)
+    shares = np.exp(likeness - likeness.max(axis=2, keepdims=True))
+    shares /= shares.sum(axis=2, keepdims=True)
+    expected = (shares @ value).transpose(1, 0, 2).reshape(count, 384)
+    made = _attention(rows.reshape(count, 1152))
+    np.testing.assert_allclose(made, expected, atol=1e-6 * max(1, likeness.max()))
