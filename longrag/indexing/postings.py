@@ -170,6 +170,7 @@ class Postings:
         self._firsts = np.cumsum([0, *sizes])
         lengths = [np.empty(0, np.int32), *(one.lengths for one in self._segments)]
         self.lengths: Floats = np.concatenate(lengths).astype(np.float64)
+        self._rows = rows
         self._place: NDArray[np.int32] | None = None
         if rows is not None:
             self._place = np.full(sum(sizes), -1, np.int32)
@@ -185,35 +186,46 @@ class Postings:
         """Return the number of texts."""
         return len(self.lengths)
 
-    def of_term(self, term: str) -> tuple[Numbers, Floats]:
-        """Return the texts that hold a term, ascending, and how often each holds it."""
-        _, holders, held = self.of_terms([term])
-        if (holders[1:] < holders[:-1]).any():
-            order = np.argsort(holders, kind="stable")
-            holders, held = holders[order], held[order]
-        return holders, held
-
     def of_terms(self, terms: Sequence[str]) -> tuple[Numbers, Numbers, Floats]:
         """Return the number of a term, a text that holds it, and how often, for each such pair.
 
         The pairs of one text are in the order of the terms.
         """
-        keys = np.fromiter(map(_key, terms), np.uint64, len(terms))
-        which, texts, counts = [np.empty(0, np.int64)], [np.empty(0, np.int32)], [np.empty(0)]
+        keys = _keys(terms)
+        which, texts = [np.empty(0, np.int64)], [np.empty(0, np.int32)]
+        counts: list[NDArray[Any]] = [np.empty(0)]
         for segment, first in zip(self._segments, self._firsts.tolist(), strict=False):
             known, at = _find(segment.keys, keys)
             begins, ends = segment.starts[at], segment.starts[at + 1]
-            rows = ranges(begins, ends)
             which.append(np.repeat(np.flatnonzero(known), ends - begins))
-            texts.append(segment.texts[rows] + np.int32(first))
-            counts.append(segment.counts[rows].astype(np.float64))
-        number, held = np.concatenate(which), np.concatenate(counts)
-        holders = np.concatenate(texts)
+            places = list(map(slice, begins.tolist(), ends.tolist()))
+            own = [segment.texts[place] for place in places]
+            texts += [one + np.int32(first) for one in own] if first else own
+            counts += [segment.counts[place] for place in places]
+        number, holders = np.concatenate(which), np.concatenate(texts)
+        held: Floats = np.concatenate(counts)
         if self._place is not None:
-            holders = self._place[holders]
+            holders = self._place.take(holders)
             shown = holders >= 0
-            number, holders, held = number[shown], holders[shown], held[shown]
+            if not shown.all():
+                number, holders, held = number[shown], holders[shown], held[shown]
         return number, holders.astype(np.int64), held
+
+    def counts_in(self, texts: Numbers, terms: Sequence[str]) -> Floats:
+        """Return how often some texts hold each term, shape (terms, texts)."""
+        keys = _keys(terms)
+        counts = np.zeros((len(keys), len(texts)))
+        rows = texts if self._rows is None else self._rows[texts]
+        for segment, first in zip(self._segments, self._firsts.tolist(), strict=False):
+            here = np.flatnonzero((rows >= first) & (rows < first + len(segment)))
+            wanted = (rows[here] - first).astype(np.int32)
+            known, at = _find(segment.keys, keys)
+            for number, place in zip(np.flatnonzero(known).tolist(), at.tolist(), strict=True):
+                held = slice(segment.starts[place], segment.starts[place + 1])
+                holders = segment.texts[held]
+                found = np.minimum(holders.searchsorted(wanted), len(holders) - 1)
+                counts[number, here] = (holders[found] == wanted) * segment.counts[held][found]
+        return counts
 
     def idf_of(self, held_by: NDArray[Any] | int) -> Any:
         """Return the inverse document frequency of terms, given how many texts hold each.
@@ -224,7 +236,7 @@ class Postings:
 
     def held_by(self, terms: Iterable[str]) -> Numbers:
         """Return how many of the texts hold each term."""
-        keys = np.fromiter(map(_key, terms), np.uint64)
+        keys = _keys(terms)
         held_by = np.zeros(len(keys), np.int64)
         for segment, held in zip(self._segments, self._held, strict=True):
             known, at = _find(segment.keys, keys)
@@ -283,6 +295,10 @@ class Postings:
             mine[self._place[self._place >= 0]] = norms[self._place >= 0]
             norms = mine
         return np.where(norms > 0, norms, 1.0)
+
+
+def _keys(terms: Iterable[str]) -> NDArray[np.uint64]:
+    return np.fromiter(map(_key, terms), np.uint64)
 
 
 def _find(

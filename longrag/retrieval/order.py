@@ -26,6 +26,7 @@ from longrag.ingestion.units import build_units, check_documents
 from longrag.models.tokens import count_tokens as default_counter
 from longrag.models.words import content_terms, content_words, name_words, terms
 from longrag.retrieval.passage_vectors import PassageVectors
+from longrag.retrieval.passage_words import PassageWords
 from longrag.retrieval.reading import read
 from longrag.retrieval.units import check_k
 from longrag.types import Chunk, Document, LongUnit, RankedPassage, RetrievedUnit, TokenCounter
@@ -39,9 +40,6 @@ Via: TypeAlias = Literal["question", "link", "names"]
 """What brought a passage in: the question alone, a link from a passage before it, or names that it
 shares with one."""
 
-Weighted: TypeAlias = tuple[Numbers, Floats]
-"""Passages, ascending, and a value for each."""
-
 # Chosen on the development halves of nine question sets (benchmarks/reading.py), not by a user.
 _WORDS: Final = 2.0
 _FADE: Final = 0.75
@@ -49,10 +47,9 @@ _LEAD: Final = 0.8
 _TITLE: Final = 0.5
 _FOLLOWED: Final = 10
 _PLAIN: Final = 3
-# BM25 with its customary settings, but for the weight of rare words, which is between that of BM25
-# and that of the TF-IDF cosine: the first serves long articles better, the second several hops.
+# Between that of BM25 and that of the TF-IDF cosine: the first serves long articles better, the
+# second several hops.
 _RARITY: Final = 1.5
-_K1, _B = 1.5, 0.75
 # A document with more links says little about any one of them: they share its weight.
 _FULL_LINKS: Final = 5
 # The names of a passage are followed, the rarest first, to this many passages in all.
@@ -73,7 +70,7 @@ _COMPILE_FROM: Final = 200_000
 
 # Up to _SMALL passages all are scored. Of more, at least _CANDIDATES are, at first.
 _SMALL: Final = 2_000
-_CANDIDATES: Final = 64
+_CANDIDATES: Final = 256
 
 
 @dataclass(frozen=True, slots=True)
@@ -236,7 +233,8 @@ class PassageOrder:
         self._links = link_matrix(pairs, count, directed=False, compiled=compiled)
         self._by_document = np.argsort(number, kind="stable")
         self._document_starts = np.searchsorted(number[self._by_document], np.arange(count + 1))
-        self._words, self._names, self._titles = terms.words, terms.names, terms.titles
+        self._words = PassageWords(terms.words)
+        self._names, self._titles = terms.names, terms.titles
         self._name_norms = self._names.norms()
 
     @property
@@ -342,24 +340,6 @@ class PassageOrder:
         ranked = RankedPassage(member.start, member.end, found.rank, found.score)
         return RetrievedUnit(unit, found.score, chunk, passages=(ranked,), ranking="order")
 
-    def _matches(self, question: str) -> tuple[list[Weighted], float]:
-        """Weigh the question's terms in the passages that hold them, each term by itself.
-
-        The second is the inverse document frequency of the rarest term, 0 without any.
-        """
-        lengths = self._words.lengths
-        mean = lengths.mean() or 1.0
-        matches, rarest = [], 0.0
-        for term in content_terms(question):
-            holders, counts = self._words.of_term(term)
-            if len(holders):
-                idf = float(self._words.idf_of(len(holders)))
-                length = 1 - _B + _B * lengths[holders] / mean
-                matches.append((holders, idf**_RARITY * counts / (counts + _K1 * length)))
-                rarest = max(rarest, idf)
-        largest = _sum(matches, len(self.passages)).max()
-        return [(holders, weights / largest) for holders, weights in matches], rarest
-
     def _title_scores(self, question: str, rarest: float) -> Iterator[tuple[Numbers, float]]:
         """Yield the passages whose title the question holds, and their score."""
         words = [term for term, _ in terms(question)]
@@ -375,11 +355,11 @@ class PassageOrder:
         for run in np.unique(which).tolist():
             titled = holders[which == run]
             title = _PARENTHESIS.sub("", self._documents[int(titled.min())].title)
-            held_by = self._words.held_by(content_terms(title))
+            held_by = self._words.postings.held_by(content_terms(title))
             if len(held_by := held_by[held_by > 0]):
-                yield titled, float(_TITLE * self._words.idf_of(held_by.min()) / rarest)
+                yield titled, float(_TITLE * self._words.postings.idf_of(held_by.min()) / rarest)
 
-    def _holders_of_names(self, taken: int, asked: set[str]) -> Weighted:
+    def _holders_of_names(self, taken: int, asked: set[str]) -> tuple[Numbers, Floats]:
         """Return the passages that hold a name of a passage, weighed, the rarest names first.
 
         A passage is there once for each of the names that it holds.
@@ -392,7 +372,7 @@ class PassageOrder:
         own = np.array([counts[names[at]] for at in rarest.tolist()], np.float64)
         weights = self._names.idf_of(held_by[rarest]) ** 2 * (1 + np.log(own))
         which, holders, held = self._names.of_terms([names[at] for at in rarest.tolist()])
-        return holders, weights[which] * (1 + np.log(held)) / self._name_norms[holders]
+        return holders, weights.take(which) * (1 + np.log(held)) / self._name_norms.take(holders)
 
     def _linked(self, taken: int) -> Numbers:
         """Return the first passages of the documents that a passage's document is linked with."""
@@ -412,6 +392,38 @@ class PassageOrder:
         return counts[np.searchsorted(own, self._number[passages])]
 
 
+@dataclass(frozen=True, slots=True)
+class _Led:
+    """What a passage leads to.
+
+    Attributes:
+        source: the passage.
+        reached: what it leads to, with repetitions; first what it links to.
+        by_names: the part of the lead of each that is by names.
+        n_linked: how many of them it links to.
+        by_link: the part of the lead of these that is by the link.
+    """
+
+    source: int
+    reached: Numbers
+    by_names: Floats
+    n_linked: int
+    by_link: float
+
+    @property
+    def leads(self) -> Floats:
+        """The lead of each; of a passage that is there several times the largest counts."""
+        leads = self.by_names.copy()
+        leads[: self.n_linked] += self.by_link
+        return leads
+
+    def via(self, passage: int) -> Via:
+        """Return which part of a passage's lead is the larger one."""
+        at = int((self.reached == passage).argmax())
+        by_link = self.by_link if at < self.n_linked else 0.0
+        return "link" if by_link >= self.by_names[at] else "names"
+
+
 class _Reading:
     """One question's way through the passages.
 
@@ -423,40 +435,49 @@ class _Reading:
         self._order = order
         n_passages = len(order.passages)
         self._dense = order._vectors.asked(query)
-        self._matches, rarest = order._matches(question)
-        self._words = _sum(self._matches, n_passages)
+        self._words = order._words.asked(content_terms(question), _RARITY)
         self._title = np.zeros(n_passages)
-        for holders, score in order._title_scores(question, rarest):
+        # At most what a passage can score without a lead.
+        self._limit = self._dense.upper
+        self._limit += self._words.sums
+        for holders, score in order._title_scores(question, self._words.rarest):
             self._title[holders] = score / order._shared_by(holders)
-        self._limit = self._dense.upper + self._title + self._words
+            self._limit[holders] += self._title[holders]
         self._largest = self._find_largest()
-        self._left = [1.0] * len(self._matches)
+        self._limit += (_WORDS - 1) * self._words.sums
+        # The same by what the words counted when the candidates were chosen.
+        self._bound = self._limit
+        self._left = np.ones(len(self._words))
         self._asked_names = _asked_names(question)
-        # What a passage leads to, and by what: the passage before it, counted from 1 on, and the
-        # parts of its lead. Room of the allocator's zeros, of which few pages are touched.
-        self._lead, self._by_names, self._by_link = (np.zeros(n_passages) for _ in range(3))
-        self._source = np.zeros(n_passages, np.int64)
-        self._names = np.zeros(n_passages)
-        self._link = np.zeros(n_passages)
+        self._led: list[_Led] = []
+        # Room of the allocator's zeros, of which few pages are touched.
+        self._names, self._link = np.zeros(n_passages), np.zeros(n_passages)
         self._known = np.zeros(n_passages, bool)
         self._candidates = np.empty(0, np.int64)
-        self._direct = np.empty(0)
-        self._weights = np.empty((len(self._matches), 0))
+        self._direct, self._lead = np.empty(0), np.empty(0)
+        # The place in ``_led`` of what leads to a candidate, counted from 1 on.
+        self._leader = np.empty(0, np.int64)
+        self._weights = np.empty((len(self._words), 0))
         self._free = np.empty(0, bool)
-        self._wanted = _CANDIDATES
-        self._least = np.inf
         self._gone = np.zeros(n_passages, bool)
-        self._ranked: list[int] = []
         self._settled = 0
+        self._wanted = self._wanted_alone = _CANDIDATES
+        self._least = self._largest_but(self._wanted, self._limit)
+        first = np.flatnonzero(self._limit >= self._least)
+        self._add_candidates(first, np.zeros(len(first)), np.zeros(len(first), np.int64))
+        self._ranked = _best_first(first, self._direct, self._weights, self._least)
 
     def _find_largest(self) -> float:
         """Return the largest score that the question alone gives a passage."""
-        likely = np.array([self._limit.argmax()])
-        least = float(self._score_alone(likely)[0])
-        return float(self._score_alone(np.flatnonzero(self._limit >= least - _TIE)).max())
+        least = float(self._score_alone(np.array([self._limit.argmax()]))[0][0])
+        return float(self._score_alone(np.flatnonzero(self._limit >= least - _TIE))[0].max())
 
-    def _score_alone(self, passages: Numbers) -> Floats:
-        return self._dense.exact(passages) + self._title[passages] + self._words[passages]
+    def _score_alone(self, passages: Numbers) -> tuple[Floats, Floats]:
+        """Return the scores of passages by the question alone, and the weights of its words."""
+        weights = self._words.of(passages)
+        # One after the other, so that a sum does not depend on the passages beside it.
+        words = sum(weights, np.zeros(len(passages)))
+        return self._dense.exact(passages) + self._title[passages] + words, weights
 
     def passages(
         self, k: int | None = None, groups: NDArray[np.int64] | None = None
@@ -471,14 +492,15 @@ class _Reading:
             best = int(self._candidates[at])
             yield self._describe(at, rank, lowest, by_lead=by_lead)
             self._free[at], self._gone[best] = False, True
-            self._fade(best)
+            # The words of the question that it holds count less.
+            self._left[self._weights[:, at] > 0] *= _FADE
             if rank < _FOLLOWED:
                 self._follow(best, float(self._direct[at]))
             if groups is not None and k is not None and len(reached) < k:
                 reached.add(int(groups[best]))
                 if len(reached) == k:
                     self._pass_over(~np.isin(groups, list(reached)))
-        self._add_candidates(np.flatnonzero(~self._known))
+        self._add(np.flatnonzero(~self._known))
         scores = self._scores()
         order = np.lexsort((self._candidates, -scores))[: np.count_nonzero(self._free)]
         for rank, at in enumerate(order.tolist(), _MOST_STEPS):
@@ -497,7 +519,7 @@ class _Reading:
             passage = self._plain(self._settled)
             if not self._gone[passage]:
                 if not self._known[passage]:
-                    self._add_candidates(np.array([passage]))
+                    self._add(np.array([passage]))
                 at = int(np.flatnonzero(self._candidates == passage)[0])
                 return at, float(self._scores()[at]), False
             self._settled += 1
@@ -506,23 +528,19 @@ class _Reading:
 
     def _plain(self, place: int) -> int:
         """Return the passage that has a place in the order of the question alone."""
-        wanted, limits = _CANDIDATES, self._limit + self._words
         while place >= len(self._ranked):
-            wanted *= 4
-            every = max(wanted, _SMALL) >= len(limits)
-            least = -np.inf if every else float(nearly_largest(limits[np.newaxis], wanted)[0])
-            likely = np.flatnonzero(limits >= least)
-            scores = self._score_alone(likely) + self._words[likely]
-            order = np.lexsort((likely, -scores))
-            self._ranked = likely[order[scores[order] >= least + _TIE]].tolist()
+            self._wanted_alone *= 4
+            least = self._largest_but(self._wanted_alone, self._limit)
+            likely = np.flatnonzero(self._limit >= least)
+            self._ranked = _best_first(likely, *self._score_alone(likely), least)
         return self._ranked[place]
 
     def _scores(self) -> Floats:
         """Return the present score of each candidate; minus infinity where it is taken."""
         scores = self._direct.copy()
-        for weights, left in zip(self._weights, self._left, strict=True):
+        for weights, left in zip(self._weights, self._left.tolist(), strict=True):
             scores += (_WORDS * left - 1) * weights
-        scores += self._lead[self._candidates]
+        scores += self._lead
         return np.where(self._free, scores, -np.inf)
 
     def _best(self) -> tuple[int, float, float, float]:
@@ -534,7 +552,7 @@ class _Reading:
                 equal = np.flatnonzero(scores == best)
                 at = int(equal[self._candidates[equal].argmin()])
                 scores[at] = -np.inf
-                lead = float(self._lead[self._candidates[at]])
+                lead = float(self._lead[at])
                 following = scores.max()
                 if not lead or following >= self._least + _TIE or best - lead > self._least + _TIE:
                     return at, float(best), float(best - lead), float(following)
@@ -542,45 +560,53 @@ class _Reading:
 
     def _lower(self) -> None:
         """Make more passages candidates, by what they can score at most now."""
-        count = len(self._limit)
-        if self._least == -np.inf or max(self._wanted, _SMALL) >= count:
-            self._least = -np.inf
-            self._add_candidates(np.flatnonzero(~self._known))
-            return
         self._bound = self._limit.copy()
-        for (holders, weights), left in zip(self._matches, self._left, strict=True):
-            self._bound[holders] += (_WORDS * left - 1) * weights
-        limits = self._bound + self._lead
+        self._words.add_to(self._bound, _WORDS * (self._left - 1))
+        leads, leaders = self._leads()
+        limits = self._bound + leads
         limits[self._known] = -np.inf
-        self._least = float(nearly_largest(limits[np.newaxis], self._wanted)[0])
         self._wanted *= 4
-        self._add_candidates(np.flatnonzero((limits >= self._least) & ~self._known))
+        self._least = self._largest_but(self._wanted, limits)
+        new = np.flatnonzero((limits >= self._least) & ~self._known)
+        self._add_candidates(new, leads[new], leaders[new])
 
-    def _add_candidates(self, passages: Numbers) -> None:
+    def _largest_but(self, wanted: int, limits: Floats) -> float:
+        """Return at most the limit of so many passages; minus infinity where all are scored."""
+        if max(wanted, _SMALL) >= len(limits):
+            return -np.inf
+        return float(nearly_largest(limits[np.newaxis], wanted)[0])
+
+    def _leads(self) -> tuple[Floats, Numbers]:
+        """Return the lead of every passage, and the place of its leader, counted from 1 on."""
+        leads, leaders = np.zeros(len(self._limit)), np.zeros(len(self._limit), np.int64)
+        for number, led in enumerate(self._led, start=1):
+            more = led.leads > leads[led.reached]
+            raised = led.reached[more]
+            np.maximum.at(leads, raised, led.leads[more])
+            leaders[raised] = number
+        return leads, leaders
+
+    def _add(self, passages: Numbers) -> None:
+        leads, leaders = self._leads()
+        self._add_candidates(passages, leads[passages], leaders[passages])
+
+    def _add_candidates(self, passages: Numbers, leads: Floats, leaders: Numbers) -> None:
         self._known[passages] = True
-        weights = np.zeros((len(self._matches), len(passages)))
-        for row, (holders, values) in zip(weights, self._matches, strict=True):
-            at = np.minimum(np.searchsorted(holders, passages), len(holders) - 1)
-            row[:] = np.where(holders[at] == passages, values[at], 0)
+        direct, weights = self._score_alone(passages)
         self._candidates = np.concatenate([self._candidates, passages])
-        self._direct = np.concatenate([self._direct, self._score_alone(passages)])
+        self._direct = np.concatenate([self._direct, direct])
         self._weights = np.concatenate([self._weights, weights], axis=1)
+        self._lead = np.concatenate([self._lead, leads])
+        self._leader = np.concatenate([self._leader, leaders])
         self._free = np.concatenate([self._free, np.ones(len(passages), bool)])
 
     def _describe(self, at: int, rank: int, score: float, *, by_lead: bool) -> OrderedPassage:
         passage, direct = int(self._candidates[at]), float(self._direct[at])
         found = OrderedPassage(self._order.passages[passage], passage, rank, score, direct)
-        if not by_lead or not self._source[passage]:
+        if not by_lead or not self._leader[at]:
             return found
-        via: Via = "link" if self._by_link[passage] >= self._by_names[passage] else "names"
-        return replace(found, via=via, source=int(self._source[passage]) - 1)
-
-    def _fade(self, taken: int) -> None:
-        """Let the words of the question that a passage holds count less."""
-        for number, (holders, _) in enumerate(self._matches):
-            at = int(np.searchsorted(holders, taken))
-            if at < len(holders) and holders[at] == taken:
-                self._left[number] *= _FADE
+        led = self._led[self._leader[at] - 1]
+        return replace(found, via=led.via(passage), source=led.source)
 
     def _follow(self, taken: int, direct: float) -> None:
         """Raise the passages that a passage leads to."""
@@ -590,24 +616,24 @@ class _Reading:
         share = _LEAD * direct / self._largest
         linked = order._linked(taken)
         holders, values = order._holders_of_names(taken, self._asked_names)
-        reached = np.concatenate([linked, holders])
         np.add.at(names, holders, values)
         names[order._together(taken)] = 0
-        link[linked] = _FULL_LINKS / max(len(linked), _FULL_LINKS)
-        # A passage may be reached several times: it is then written the same values again.
-        by_names = names[reached]
-        by_names = share * by_names / (by_names.max(initial=0.0) or 1.0)
-        by_link = share * link[reached]
-        names[reached], link[linked] = 0, 0
-        more = by_names + by_link > self._lead[reached]
-        raised, by_names, by_link = reached[more], by_names[more], by_link[more]
-        self._lead[raised] = by_names + by_link
-        self._by_names[raised], self._by_link[raised] = by_names, by_link
-        self._source[raised] = taken + 1
+        by_link = share * (_FULL_LINKS / max(len(linked), _FULL_LINKS))
+        link[linked] = by_link
+        reached = np.concatenate([linked, holders])
+        by_names = names.take(reached)
+        most = by_names.max(initial=0.0) or 1.0
+        led = _Led(taken, reached, share * by_names / most, len(linked), by_link)
+        self._led.append(led)
+        leads = share * names[self._candidates] / most + link[self._candidates]
+        more = leads > self._lead
+        self._lead[more], self._leader[more] = leads[more], len(self._led)
         if self._least > -np.inf:
-            likely = self._bound[raised] + self._lead[raised] >= self._least
-            likely &= ~self._known[raised]
-            self._add_candidates(np.unique(raised[likely]))
+            likely = reached[self._bound.take(reached) + led.leads >= self._least]
+            likely = np.unique(likely[~self._known[likely]])
+            leads = share * names[likely] / most + link[likely]
+            self._add_candidates(likely, leads, np.full(len(likely), len(self._led)))
+        names[holders], link[linked] = 0, 0
 
 
 class _Kept(Sequence[Made]):
@@ -644,19 +670,20 @@ def title_runs(title: str) -> list[str]:
     return [" ".join(words)] if 0 < len(words) <= _MAX_TITLE_TERMS else []
 
 
+def _best_first(passages: Numbers, direct: Floats, weights: Floats, least: float) -> list[int]:
+    """Return the passages of which no other scores more by the question alone, best first."""
+    scores = direct + (_WORDS - 1) * sum(weights)
+    order = np.lexsort((passages, -scores))
+    best: list[int] = passages[order[scores[order] >= least + _TIE]].tolist()
+    return best
+
+
 def _asked_names(question: str) -> set[str]:
     return {*name_words(question), *content_terms(question)}
 
 
 def _whole(document: Document) -> str:
     return f"{document.title}\n{document.text}"
-
-
-def _sum(parts: Sequence[Weighted], size: int) -> Floats:
-    sums = np.zeros(size)
-    for places, values in parts:
-        sums[places] += values
-    return sums
 
 
 def _as_document(passage: Passage) -> Document:

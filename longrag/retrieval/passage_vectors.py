@@ -73,14 +73,14 @@ class PassageVectors:
         lower, upper = (bounds[0] for bounds in self._codes.bounds(asked)[:2])
         largest = float(exact(np.flatnonzero(upper >= lower.max())).max())
         mean = float((self._centroid * query).sum())
-        return DenseScores(upper.astype(np.float64), largest, mean, exact)
+        return DenseScores(upper, largest, mean, exact)
 
 
 class DenseScores:
     """(product - mean) / (largest product - mean) of each passage; 0 where there is no spread.
 
     Args:
-        upper: at least the product of each passage, shape (passages,).
+        upper: at least the product of each passage, float32 of shape (passages,).
         largest: the largest product.
         mean: the mean of the products.
         products: gives the products of some passages.
@@ -90,12 +90,18 @@ class DenseScores:
     """
 
     def __init__(
-        self, upper: Floats, largest: float, mean: float, products: Callable[[Numbers], Floats]
+        self,
+        upper: NDArray[np.float32],
+        largest: float,
+        mean: float,
+        products: Callable[[Numbers], Floats],
     ) -> None:
         self._mean, self._products = mean, products
         spread = largest - mean
         self._scale = 1 / spread if spread > _ROUNDING * max(abs(largest), abs(mean)) else 0.0
-        self.upper = (upper - mean) * self._scale
+        self.upper = upper.astype(np.float64)
+        self.upper -= mean
+        self.upper *= self._scale
 
     def exact(self, passages: Numbers) -> Floats:
         """Return the scores of some passages."""

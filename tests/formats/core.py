@@ -403,7 +403,7 @@ def read_words(folder: Path) -> Any:
     return {
         "links": read.links.tolist(),
         "mentions": mentions.tolist(),
-        "harbour": [rows.tolist() for rows in terms.words.of_term("harbour")],
+        "harbour": [rows.tolist() for rows in terms.words.of_terms(["harbour"])[1:]],
         "words": terms.words.lengths.tolist(),
         "names": terms.names.lengths.tolist(),
         "titles": terms.titles.lengths.tolist(),
