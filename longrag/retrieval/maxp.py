@@ -137,12 +137,11 @@ class MaxPIndex:
         rows = table.row_of_chunk[chunks]
         return PassageVectors(table.vectors, rows, table.codes, table.largest_norm)
 
-    def chunks_of(self, unit: int) -> NDArray[np.int64]:
-        """Return the numbers of a unit's chunks, ascending."""
+    def chunks_of(self, units: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """Return the chunks of some units, ascending in each, and of which of these each is."""
         table = self._table
-        at = int(np.searchsorted(table.units, unit))
-        rows, _ = table.rows_of_units(np.array([at]))
-        return table.chunks[rows]
+        rows, owners = table.rows_of_units(np.searchsorted(table.units, units))
+        return table.chunks[rows], owners
 
     @classmethod
     def of_rows(

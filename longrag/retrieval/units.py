@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import cast
 
@@ -70,6 +70,7 @@ class UnitIndex:
             np.array([number[chunk.unit_id] for chunk in self.chunks], dtype=np.int64),
         )
         self._approximate = _Approximate()
+        self._spans = np.zeros((len(self.chunks), 2), np.int64)
 
     @classmethod
     def over(
@@ -84,6 +85,7 @@ class UnitIndex:
         made = cls.__new__(cls)
         made.units, made.chunks, made.index, made.normalize = units, chunks, index, normalize
         made._approximate = _Approximate()
+        made._spans = np.zeros((len(chunks), 2), np.int64)
         return made
 
     def prepare(self, approximate: ApproximateSearch) -> None:
@@ -120,7 +122,6 @@ class UnitIndex:
         else:
             scores, units, best = index.search(asked, k)
         found = []
-        ranked = self._rank_chunks(asked[0], index, units[0].tolist())
         for score, unit, chunk in zip(scores[0].tolist(), units[0].tolist(), best[0], strict=True):
             whole = self.units[unit]
             one = RetrievedUnit(
@@ -133,32 +134,35 @@ class UnitIndex:
             if visible is not None:
                 count_tokens = visible.count_tokens
                 one = keep_documents(one, visible.documents, count_tokens=count_tokens)
-            found.append(replace(one, passages=tuple(self._placed(one.unit, ranked[unit]))))
-        return found
-
-    def _rank_chunks(
-        self, query: Vector, index: MaxPIndex, units: Sequence[int]
-    ) -> dict[int, list[tuple[int, int, float]]]:
-        """Return, by unit, the rank in all of them, the number and the score of each chunk."""
-        owners, chunks = [], []
-        for unit in units:
-            own = index.chunks_of(unit)
-            chunks.append(own)
-            owners += [unit] * len(own)
-        numbers = np.concatenate(chunks) if chunks else np.empty(0, np.int64)
+            found.append(one)
+        numbers, owners = index.chunks_of(units[0])
         # Not BLAS, whose last bits depend on the number of threads.
         vectors = self.index.vectors_of(numbers).astype(np.float64)
-        scores = np.einsum("ij,j->i", vectors, query.astype(np.float64))
-        by_unit: dict[int, list[tuple[int, int, float]]] = {unit: [] for unit in units}
-        for rank, at in enumerate(np.argsort(-scores, kind="stable").tolist()):
-            by_unit[owners[at]].append((rank, int(numbers[at]), float(scores[at])))
-        return by_unit
+        products = np.einsum("ij,j->i", vectors, asked[0].astype(np.float64))
+        order = np.argsort(-products, kind="stable")
+        numbers, owners = numbers[order], owners[order].tolist()
+        shown = [found[owner].unit for owner in owners]
+        spans = self._spans_of(numbers, shown, whole=visible is None)
+        passages: list[list[RankedPassage]] = [[] for _ in found]
+        ranked = zip(owners, spans, products[order].tolist(), strict=True)
+        for rank, (owner, (start, end), product) in enumerate(ranked):
+            passages[owner].append(RankedPassage(start, end, rank, product))
+        return [replace(one, passages=tuple(passages[at])) for at, one in enumerate(found)]
 
-    def _placed(
-        self, unit: LongUnit, ranked: Sequence[tuple[int, int, float]]
-    ) -> Iterator[RankedPassage]:
-        for rank, number, score in ranked:
-            yield RankedPassage(*span_in(self.chunks[number], unit), rank, score)
+    def _spans_of(
+        self, chunks: npt.NDArray[np.int64], units: Sequence[LongUnit], *, whole: bool
+    ) -> Sequence[Sequence[int]]:
+        """Return where each chunk is in the text of its unit; in whole ones it is sought once."""
+        if not whole:
+            return [
+                span_in(self.chunks[at], unit)
+                for at, unit in zip(chunks.tolist(), units, strict=True)
+            ]
+        for at in np.flatnonzero(self._spans[chunks, 1] == 0).tolist():
+            number = int(chunks[at])
+            self._spans[number] = span_in(self.chunks[number], units[at])
+        spans: list[list[int]] = self._spans[chunks].tolist()
+        return spans
 
 
 class _Approximate:

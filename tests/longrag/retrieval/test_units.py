@@ -52,6 +52,24 @@ def test_the_embedded_index_ranks_units_by_their_best_chunk():
     )
 
 
+def test_the_passages_of_found_units_are_their_chunks_in_one_order_whenever_asked():
+    index = embedded()
+    question = hash_vector("The oak is green.")
+    for _ in range(2):
+        found = index.search(question, 2)
+        ranks = {p.rank: (unit, p) for unit in found for p in unit.passages}
+        chunks = [chunk for chunk in CHUNKS if chunk.unit_id in {u.unit.id for u in found}]
+        assert sorted(ranks) == list(range(len(chunks)))
+        texts = [unit.unit.text[p.start : p.end] for unit, p in (ranks[at] for at in sorted(ranks))]
+        assert sorted(texts) == sorted(chunk.text for chunk in chunks)
+        cosine = {
+            chunk.text: vector @ question / np.linalg.norm(vector) / np.linalg.norm(question)
+            for chunk, vector in ((chunk, hash_vector(chunk.text)) for chunk in chunks)
+        }
+        expected = sorted(map(cosine.__getitem__, texts), reverse=True)
+        assert [ranks[at][1].score for at in sorted(ranks)] == pytest.approx(expected, abs=1e-6)
+
+
 def test_without_normalisation_the_score_is_the_inner_product():
     found = run(retrieve(["oak"], embedded(normalize=False), k=3), vectors)
     expected = max(float(hash_vector(c.text) @ hash_vector("oak")) for c in CHUNKS)
