@@ -57,6 +57,8 @@ _MOST_HOLDERS: Final = 20_000
 # From here on passages stand in the order of their scores, and nothing fades any more.
 _MOST_STEPS: Final = 1_000
 
+# Twice the share by which a sum in float32 is off for each of its terms, and more.
+_ROUNDING: Final = 2.0**-21
 # Scores that differ less are equal but for rounding.
 _TIE: Final = 1e-9
 
@@ -398,30 +400,30 @@ class _Led:
 
     Attributes:
         source: the passage.
-        reached: what it leads to, with repetitions; first what it links to.
+        reached: what it leads to, with repetitions; at last what it links to.
         by_names: the part of the lead of each that is by names.
-        n_linked: how many of them it links to.
-        by_link: the part of the lead of these that is by the link.
+        n_named: how many it leads to by names.
+        by_link: the part of the lead of the others that is by the link.
     """
 
     source: int
     reached: Numbers
     by_names: Floats
-    n_linked: int
+    n_named: int
     by_link: float
 
     @property
     def leads(self) -> Floats:
-        """The lead of each; of a passage that is there several times the largest counts."""
+        """The lead of each; of a passage that is there several times the last counts."""
         leads = self.by_names.copy()
-        leads[: self.n_linked] += self.by_link
+        leads[self.n_named :] += self.by_link
         return leads
 
     def via(self, passage: int) -> Via:
         """Return which part of a passage's lead is the larger one."""
-        at = int((self.reached == passage).argmax())
-        by_link = self.by_link if at < self.n_linked else 0.0
-        return "link" if by_link >= self.by_names[at] else "names"
+        here = self.reached == passage
+        by_link = self.by_link if here[self.n_named :].any() else 0.0
+        return "link" if by_link >= self.by_names[here.argmax()] else "names"
 
 
 class _Reading:
@@ -439,19 +441,21 @@ class _Reading:
         self._title = np.zeros(n_passages)
         # At most what a passage can score without a lead.
         self._limit = self._dense.upper
-        self._limit += self._words.sums
+        largest = max(abs(float(self._limit.max())), abs(float(self._limit.min())))
+        self._limit += _ROUNDING * (len(self._words) + 8) * (largest + 4)
+        self._limit += self._words.upper
         for holders, score in order._title_scores(question, self._words.rarest):
             self._title[holders] = score / order._shared_by(holders)
             self._limit[holders] += self._title[holders]
         self._largest = self._find_largest()
-        self._limit += (_WORDS - 1) * self._words.sums
+        self._limit += (_WORDS - 1) * self._words.upper
         # The same by what the words counted when the candidates were chosen.
         self._bound = self._limit
         self._left = np.ones(len(self._words))
         self._asked_names = _asked_names(question)
         self._led: list[_Led] = []
-        # Room of the allocator's zeros, of which few pages are touched.
-        self._names, self._link = np.zeros(n_passages), np.zeros(n_passages)
+        # Room for a value of each passage, all zeros between its uses.
+        self._room = np.zeros(n_passages)
         self._known = np.zeros(n_passages, bool)
         self._candidates = np.empty(0, np.int64)
         self._direct, self._lead = np.empty(0), np.empty(0)
@@ -464,7 +468,7 @@ class _Reading:
         self._wanted = self._wanted_alone = _CANDIDATES
         self._least = self._largest_but(self._wanted, self._limit)
         first = np.flatnonzero(self._limit >= self._least)
-        self._add_candidates(first, np.zeros(len(first)), np.zeros(len(first), np.int64))
+        self._add(first)
         self._ranked = _best_first(first, self._direct, self._weights, self._least)
 
     def _find_largest(self) -> float:
@@ -562,33 +566,31 @@ class _Reading:
         """Make more passages candidates, by what they can score at most now."""
         self._bound = self._limit.copy()
         self._words.add_to(self._bound, _WORDS * (self._left - 1))
-        leads, leaders = self._leads()
-        limits = self._bound + leads
+        limits = self._bound.copy()
+        for led in self._led:
+            raised = self._bound.take(led.reached) + led.leads
+            limits[led.reached] = np.maximum(limits.take(led.reached), raised)
         limits[self._known] = -np.inf
         self._wanted *= 4
         self._least = self._largest_but(self._wanted, limits)
-        new = np.flatnonzero((limits >= self._least) & ~self._known)
-        self._add_candidates(new, leads[new], leaders[new])
+        self._add(np.flatnonzero((limits >= self._least) & ~self._known))
 
-    def _largest_but(self, wanted: int, limits: Floats) -> float:
+    def _largest_but(self, wanted: int, limits: NDArray[np.float32]) -> float:
         """Return at most the limit of so many passages; minus infinity where all are scored."""
         if max(wanted, _SMALL) >= len(limits):
             return -np.inf
         return float(nearly_largest(limits[np.newaxis], wanted)[0])
 
-    def _leads(self) -> tuple[Floats, Numbers]:
-        """Return the lead of every passage, and the place of its leader, counted from 1 on."""
-        leads, leaders = np.zeros(len(self._limit)), np.zeros(len(self._limit), np.int64)
-        for number, led in enumerate(self._led, start=1):
-            more = led.leads > leads[led.reached]
-            raised = led.reached[more]
-            np.maximum.at(leads, raised, led.leads[more])
-            leaders[raised] = number
-        return leads, leaders
-
     def _add(self, passages: Numbers) -> None:
-        leads, leaders = self._leads()
-        self._add_candidates(passages, leads[passages], leaders[passages])
+        """Make passages candidates, with what leads to them so far."""
+        leads, leaders = np.zeros(len(passages)), np.zeros(len(passages), np.int64)
+        for number, led in enumerate(self._led, start=1):
+            self._room[led.reached] = led.leads
+            own = self._room[passages]
+            self._room[led.reached] = 0
+            leaders[own > leads] = number
+            np.maximum(leads, own, out=leads)
+        self._add_candidates(passages, leads, leaders)
 
     def _add_candidates(self, passages: Numbers, leads: Floats, leaders: Numbers) -> None:
         self._known[passages] = True
@@ -612,28 +614,28 @@ class _Reading:
         """Raise the passages that a passage leads to."""
         if direct <= 0:
             return
-        order, names, link = self._order, self._names, self._link
+        order, room = self._order, self._room
         share = _LEAD * direct / self._largest
         linked = order._linked(taken)
-        holders, values = order._holders_of_names(taken, self._asked_names)
-        np.add.at(names, holders, values)
-        names[order._together(taken)] = 0
         by_link = share * (_FULL_LINKS / max(len(linked), _FULL_LINKS))
-        link[linked] = by_link
-        reached = np.concatenate([linked, holders])
-        by_names = names.take(reached)
-        most = by_names.max(initial=0.0) or 1.0
-        led = _Led(taken, reached, share * by_names / most, len(linked), by_link)
+        holders, values = order._holders_of_names(taken, self._asked_names)
+        reached = np.concatenate([holders, linked])
+        np.add.at(room, holders, values)
+        room[order._together(taken)] = 0
+        by_names = room.take(reached)
+        by_names = share * by_names / (by_names.max(initial=0.0) or 1.0)
+        led = _Led(taken, reached, by_names, len(holders), by_link)
         self._led.append(led)
-        leads = share * names[self._candidates] / most + link[self._candidates]
+        raised = led.leads
+        room[reached] = raised
+        leads = room[self._candidates]
         more = leads > self._lead
         self._lead[more], self._leader[more] = leads[more], len(self._led)
         if self._least > -np.inf:
-            likely = reached[self._bound.take(reached) + led.leads >= self._least]
+            likely = reached[self._bound.take(reached) + raised >= self._least]
             likely = np.unique(likely[~self._known[likely]])
-            leads = share * names[likely] / most + link[likely]
-            self._add_candidates(likely, leads, np.full(len(likely), len(self._led)))
-        names[holders], link[linked] = 0, 0
+            self._add_candidates(likely, room[likely], np.full(len(likely), len(self._led)))
+        room[reached] = 0
 
 
 class _Kept(Sequence[Made]):

@@ -86,7 +86,7 @@ class DenseScores:
         products: gives the products of some passages.
 
     Attributes:
-        upper: at least the score of each passage, shape (passages,).
+        upper: at least the score of each passage, rounded to float32; shape (passages,).
     """
 
     def __init__(
@@ -99,9 +99,12 @@ class DenseScores:
         self._mean, self._products = mean, products
         spread = largest - mean
         self._scale = 1 / spread if spread > _ROUNDING * max(abs(largest), abs(mean)) else 0.0
-        self.upper = upper.astype(np.float64)
-        self.upper -= mean
-        self.upper *= self._scale
+        scores = upper.astype(np.float64)
+        scores -= mean
+        scores *= self._scale
+        # Infinity is a bound, too.
+        with np.errstate(over="ignore"):
+            self.upper = scores.astype(np.float32)
 
     def exact(self, passages: Numbers) -> Floats:
         """Return the scores of some passages."""

@@ -6,8 +6,12 @@ from collections.abc import Iterable
 from typing import Final
 
 import numpy as np
+from numpy.typing import NDArray
 
 from longrag.indexing.postings import Floats, Numbers, Postings
+
+# The largest share of a sum of one weight by which float32 is off, and what each further adds.
+_ROUNDING: Final = 2.0**-20
 
 _K1: Final = 1.5
 _B: Final = 0.75
@@ -22,9 +26,12 @@ class PassageWords:
 
     def __init__(self, postings: Postings) -> None:
         self.postings = postings
-        lengths = postings.lengths
-        mean = float(lengths.sum()) / max(len(lengths), 1) or 1.0
-        self._damping = _K1 * (1 - _B + _B * lengths / mean)
+        self._mean = float(postings.lengths.sum()) / max(len(postings), 1) or 1.0
+        self._rough = self.damping(postings.lengths).astype(np.float32)
+
+    def damping(self, lengths: Floats) -> Floats:
+        """Return what is added to the count of a term in passages of these lengths."""
+        return _K1 * (1 - _B + _B * lengths / self._mean)
 
     def asked(self, terms: Iterable[str], rarity: float) -> WordScores:
         """Return the weights of the distinct terms of a question.
@@ -33,45 +40,55 @@ class PassageWords:
             terms: the terms.
             rarity: the power of the inverse document frequency.
         """
-        return WordScores(self.postings, self._damping, terms, rarity)
+        return WordScores(self, self._rough, terms, rarity)
 
 
 class WordScores:
     """The BM25 weights of a question's terms, divided by the largest sum of any passage.
 
     Args:
-        postings: the words of each passage.
-        damping: what is added to a count, for each passage.
+        words: the words of passages.
+        damping: what is added to a count in each passage, but for rounding.
         terms: the distinct terms of the question.
         rarity: the power of the inverse document frequency.
 
     Attributes:
         rarest: the inverse document frequency of the rarest term; 0 where no passage holds one.
-        sums: the sum of the weights in each passage, but for rounding; shape (passages,).
+        upper: at least the sum of the weights in each passage, float32 of shape (passages,).
     """
 
     def __init__(
-        self, postings: Postings, damping: Floats, terms: Iterable[str], rarity: float
+        self,
+        words: PassageWords,
+        damping: NDArray[np.float32],
+        terms: Iterable[str],
+        rarity: float,
     ) -> None:
-        self._postings, self._damping = postings, damping
+        self._words = words
         self._terms: list[str] = []
         self._factors: list[float] = []
-        self._matches: list[tuple[Numbers, Floats]] = []
+        self._matches: list[tuple[Numbers, NDArray[np.float32]]] = []
         self.rarest = 0.0
-        self.sums = np.zeros(len(postings))
+        self.upper = np.zeros(len(words.postings), np.float32)
         for term in terms:
-            _, holders, counts = postings.of_terms([term])
+            _, holders, counts = words.postings.of_terms([term])
             if not len(holders):
                 continue
-            idf = float(postings.idf_of(len(holders)))
+            idf = float(words.postings.idf_of(len(holders)))
             self.rarest = max(self.rarest, idf)
             self._terms.append(term)
             self._factors.append(idf**rarity)
-            weights = self._factors[-1] * counts / (counts + damping.take(holders))
+            weights = counts.astype(np.float32)
+            weights /= weights + damping.take(holders)
+            weights *= self._factors[-1]
             self._matches.append((holders, weights))
-            np.add.at(self.sums, holders, weights)
-        self._largest = self.sums.max(initial=0.0) or 1.0
-        self.sums /= self._largest
+            np.add.at(self.upper, holders, weights)
+        self._largest = 1.0
+        if self._terms:
+            share = _ROUNDING * len(self._terms)
+            near = np.flatnonzero(self.upper >= (1 - share) * self.upper.max())
+            self._largest = float(sum(self.of(near), np.zeros(len(near))).max())
+            self.upper *= (1 + share) / self._largest
 
     def __len__(self) -> int:
         """Return the number of terms that some passage holds."""
@@ -79,13 +96,15 @@ class WordScores:
 
     def of(self, passages: Numbers) -> Floats:
         """Return the weight of each term in each of some passages, shape (terms, passages)."""
-        counts = self._postings.counts_in(passages, self._terms)
+        postings = self._words.postings
+        counts = postings.counts_in(passages, self._terms)
+        damping = self._words.damping(postings.lengths[passages])
         factors = np.array(self._factors)[:, np.newaxis]
-        weights: Floats = factors * counts / (counts + self._damping[passages])
+        weights: Floats = factors * counts / (counts + damping)
         return weights / self._largest
 
-    def add_to(self, scores: Floats, factors: Iterable[float]) -> None:
+    def add_to(self, scores: NDArray[np.float32], factors: Iterable[float]) -> None:
         """Add the weights of each term in all passages to scores, times a factor of the term."""
         for (holders, weights), factor in zip(self._matches, factors, strict=True):
             if factor:
-                np.add.at(scores, holders, factor / self._largest * weights)
+                np.add.at(scores, holders, np.float32(factor / self._largest) * weights)
