@@ -290,7 +290,7 @@ class CodedRuns:
 
     def _largest_of_runs(self, of_rows: NDArray[np.float32]) -> NDArray[np.float32]:
         if self._single:
-            return of_rows[self._begins]
+            return of_rows.copy() if self._step == 1 else of_rows[self._begins]
         largest: NDArray[np.float32] = np.maximum.reduceat(of_rows, self._cuts)
         return largest[:: self._step]
 

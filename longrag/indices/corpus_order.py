@@ -271,8 +271,13 @@ class CorpusOrder:
             ranked = map(units.place, found)
         if token_budget is None:
             return whole_units(ranked)
-        count_tokens = count_tokens or self._corpus.builder.count_tokens
-        cuts = read(ranked, token_budget, count_tokens=count_tokens, shown=shown)
+        cuts = read(
+            ranked,
+            token_budget,
+            count_tokens=count_tokens or self._corpus.builder.count_tokens,
+            shown=shown,
+            counted=form == "passages" and count_tokens is None,
+        )
         return [cut for _, cut in cuts]
 
 

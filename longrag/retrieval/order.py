@@ -297,7 +297,7 @@ class PassageOrder:
         """
         found = map(self.unit, self.search(question, vector, k=k))
         order = ((one, one.passages[0]) for one in found)
-        cuts = read(order, token_budget, count_tokens=self._count_tokens)
+        cuts = read(order, token_budget, count_tokens=self._count_tokens, counted=True)
         return [cut for _, cut in cuts]
 
     def shared_names(self, question: str, one: int, other: int, count: int = 5) -> list[str]:
@@ -571,7 +571,7 @@ class _Reading:
             raised = self._bound.take(led.reached) + led.leads
             limits[led.reached] = np.maximum(limits.take(led.reached), raised)
         limits[self._known] = -np.inf
-        self._wanted *= 4
+        self._wanted *= 2
         self._least = self._largest_but(self._wanted, limits)
         self._add(np.flatnonzero((limits >= self._least) & ~self._known))
 

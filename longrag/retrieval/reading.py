@@ -104,6 +104,7 @@ def read(
     *,
     count_tokens: TokenCounter = default_counter,
     shown: Shown | None = None,
+    counted: bool = False,
 ) -> Cuts:
     """Return each unit that is read and what is read of it, in the order of their first passages.
 
@@ -114,6 +115,7 @@ def read(
             limit.
         count_tokens: counts the tokens of a text.
         shown: returns the text by which a unit is shown; by default its own.
+        counted: whether the tokens of the units are those that it counts.
 
     Raises:
         InvalidParameterError: ``token_budget`` is not an integer of at least 1.
@@ -121,7 +123,7 @@ def read(
     check_token_budget(token_budget)
     if token_budget is None:
         return _write(list(order), count_tokens)
-    plan = _Plan(token_budget, count_tokens, shown)
+    plan = _Plan(token_budget, _Estimate(count_tokens, shown, counted=counted))
     plan.fill(order)
     cuts, first = plan.write(), plan.following
     if cuts or first is None:
@@ -129,7 +131,7 @@ def read(
     # Without its title, so that a budget which has room for it does not read less of the passage.
     if not first[0].unit.text[_begin(first) : first[1].end].strip():
         return []
-    own = plan.beginning(_without_title(first)) or []
+    own = plan.beginning(_without_title(first, count_tokens)) or []
     return [(first[0], _counted(replace(cut, complete=False), count_tokens)) for _, cut in own]
 
 
@@ -144,13 +146,11 @@ def whole_units(order: Iterable[Ranked]) -> list[RetrievedUnit]:
 class _Plan:
     """The passages that fit into a budget."""
 
-    def __init__(self, token_budget: int, count_tokens: TokenCounter, shown: Shown | None) -> None:
+    def __init__(self, token_budget: int, estimate: _Estimate) -> None:
         self.following: Ranked | None = None
         self._taken: list[Ranked] = []
         self._budget = token_budget
-        self._count = count_tokens
-        self._shown = shown
-        self._estimate = _Estimate(count_tokens, shown)
+        self._estimate = estimate
 
     def fill(self, order: Iterable[Ranked]) -> None:
         """Take what is likely to fit, up to the first passage that does not."""
@@ -170,7 +170,7 @@ class _Plan:
                 return cuts
             # The counts of many tokenizers do not add up.
             self.following = self._taken.pop()
-            self._estimate = _Estimate(self._count, self._shown)
+            self._estimate.clear()
             for one in self._taken:
                 self._estimate.take(one, self._estimate.of(one))
         return []
@@ -189,30 +189,21 @@ class _Plan:
 
     def _within(self, taken: Sequence[Ranked]) -> Cuts | None:
         """Write passages; None where they are over the budget."""
-        cuts = _write(taken, self._count)
-        if self._shown is None and self._count is default_counter:
-            # Its counts add up, and those of the units that are cut are known.
-            tokens = sum(
-                cut.unit.tokens if cut.unit is not found.unit else self._count(cut.unit.text)
-                for found, cut in cuts
-            )
-        else:
-            texts = [cut.unit.text if self._shown is None else self._shown(cut) for _, cut in cuts]
-            tokens = self._count(BLANK_LINE.join(texts))
-        return cuts if tokens <= self._budget else None
+        cuts = _write(taken, self._estimate.count)
+        return cuts if self._estimate.of_all(cuts) <= self._budget else None
 
     @property
     def _room(self) -> int:
         return self._budget - self._estimate.tokens
 
 
-def _without_title(one: Ranked) -> Ranked:
+def _without_title(one: Ranked, count_tokens: TokenCounter) -> Ranked:
     """Return a passage as a unit by itself."""
     found, passage = one
     start, end = _begin(one), passage.end
     text = found.unit.text[start:end]
     members = _cut_members(found.unit.members, (start, end), 0)
-    unit = LongUnit(found.unit.id, text, tuple(members), 0)
+    unit = LongUnit(found.unit.id, text, tuple(members), count_tokens(text))
     whole = replace(passage, start=0, end=len(text))
     chunk = _chunk_of(found.best_chunk, unit, (0, len(text)))
     return replace(found, unit=unit, passages=(), best_chunk=chunk), whole
@@ -313,6 +304,11 @@ class _Parts:
             if left < right:
                 yield number, (left, right)
 
+    def are_whole_with(self, span: Span) -> bool:
+        """Whether a span alone is the whole unit but for a title before it."""
+        (first, *more) = self.documents
+        return not more and span[0] <= first.begin and first.end <= span[1]
+
     def take(self, span: Span) -> None:
         """Take a span, and join it with what it touches."""
         for number, piece in self.pieces(span):
@@ -333,12 +329,32 @@ class _Parts:
 class _Estimate:
     """Adds up the tokens of passages as they are taken, as if all counts added up."""
 
-    def __init__(self, count_tokens: TokenCounter, shown: Shown | None) -> None:
-        self._count = count_tokens
+    def __init__(
+        self, count_tokens: TokenCounter, shown: Shown | None, *, counted: bool = False
+    ) -> None:
+        self.count = count_tokens
         self._shown = shown
-        self._parts: dict[int, _Parts] = {}
+        self._counted = counted
         self._blank, self._gap = count_tokens(BLANK_LINE), count_tokens(_GAP)
+        self.clear()
+
+    def clear(self) -> None:
+        """Begin again with nothing taken."""
+        self._parts: dict[int, _Parts] = {}
         self.tokens = 0
+
+    def of_all(self, cuts: Cuts) -> int:
+        """Return the tokens of units together as they are written."""
+        if self._shown is not None or self.count is not default_counter:
+            texts = [cut.unit.text if self._shown is None else self._shown(cut) for _, cut in cuts]
+            return self.count(BLANK_LINE.join(texts))
+        # Its counts add up, and those of the units that are cut are known.
+        return sum(
+            cut.unit.tokens
+            if self._counted or cut.unit is not found.unit
+            else self.count(cut.unit.text)
+            for found, cut in cuts
+        )
 
     def take(self, one: Ranked, tokens: int) -> None:
         """Take a passage that adds these tokens."""
@@ -355,15 +371,17 @@ class _Estimate:
             tokens = self._blank if self.tokens else 0
             if self._shown is not None:
                 ((_, cut),) = _write([one])
-                return tokens + self._count(self._shown(cut))
+                return tokens + self.count(self._shown(cut))
+            if self._counted and parts.are_whole_with((passage.start, passage.end)):
+                return tokens + found.unit.tokens
         text = found.unit.text
         for number, piece in parts.pieces((passage.start, passage.end)):
             before = parts.spans[number]
-            tokens += sum(self._count(text[a:b]) for a, b in _uncovered(text, piece, before))
+            tokens += sum(self.count(text[a:b]) for a, b in _uncovered(text, piece, before))
             if before:
                 tokens += (len(parts.joined(number, piece)) - len(before)) * self._gap
             else:
-                tokens += self._count(parts.documents[number].head_of(piece, text))
+                tokens += self.count(parts.documents[number].head_of(piece, text))
                 tokens += self._blank if any_before else 0
                 any_before = True
         return tokens
