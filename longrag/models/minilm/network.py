@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -52,9 +52,6 @@ class _Linear:
         made = np.matmul(rows, self.weight, out=made)
         made += self.bias
         return made
-
-    def times(self, factor: float) -> _Linear:
-        return _Linear(self.weight * np.float32(factor), self.bias * np.float32(factor))
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,23 +133,30 @@ class MiniLmNetwork:
 
 
 def _layer(tensors: Tensors, name: str) -> _Layer:
-    parts = [_linear(tensors, f"{name}attention.self.{one}") for one in ("query", "key", "value")]
-    parts[0] = parts[0].times(_HEAD**-0.5)
+    attended = f"{name}attention.self."
     return _Layer(
-        _Linear(
-            np.concatenate([one.weight for one in parts], axis=1),
-            np.concatenate([one.bias for one in parts]),
+        _linear(
+            tensors, {f"{attended}query": _HEAD**-0.5, f"{attended}key": 1, f"{attended}value": 1}
         ),
-        _linear(tensors, f"{name}attention.output.dense"),
+        _linear(tensors, {f"{name}attention.output.dense": 1}),
         _norm(tensors, f"{name}attention.output.LayerNorm"),
-        _linear(tensors, f"{name}intermediate.dense").times(0.5),
-        _linear(tensors, f"{name}output.dense"),
+        _linear(tensors, {f"{name}intermediate.dense": 0.5}),
+        _linear(tensors, {f"{name}output.dense": 1}),
         _norm(tensors, f"{name}output.LayerNorm"),
     )
 
 
-def _linear(tensors: Tensors, name: str) -> _Linear:
-    return _Linear(tensors.others[f"{name}.weight"], tensors.others[f"{name}.bias"])
+def _linear(tensors: Tensors, factors: Mapping[str, float]) -> _Linear:
+    """Put the columns of several side by side, each times its factor."""
+    bias = np.concatenate(
+        [tensors.others[f"{name}.bias"] * np.float32(factor) for name, factor in factors.items()]
+    )
+    height, width = tensors.others[f"{next(iter(factors))}.weight"].shape
+    weight = np.empty((height, len(bias)), np.float32)
+    for number, (name, factor) in enumerate(factors.items()):
+        columns = slice(number * width, (number + 1) * width)
+        tensors.put(f"{name}.weight", weight[:, columns], factor)
+    return _Linear(weight, bias)
 
 
 def _norm(tensors: Tensors, name: str) -> _Norm:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Final, Literal, TypeAlias
@@ -23,6 +23,7 @@ Matrix: TypeAlias = npt.NDArray[np.float32]
 LAYERS: Final = 6
 EMBEDDINGS: Final = "embeddings."
 _PREFIX: Final = "encoder.layer."
+_INNER: Final = "inner."
 _MATRICES: Final = (
     "attention.self.query",
     "attention.self.key",
@@ -75,12 +76,19 @@ class Tensors:
     Attributes:
         words: one row a piece of the vocabulary, as stored.
         word_scales: what the rows are multiplied by, one a row; None for rows that are float32.
-        others: all other weights, in float32.
+        others: all other weights, as stored.
+        scales: what the columns are multiplied by of those that are bytes; all others are float32.
     """
 
     words: npt.NDArray[Any]
     word_scales: Matrix | None
-    others: Mapping[str, Matrix]
+    others: Mapping[str, npt.NDArray[Any]]
+    scales: Mapping[str, Matrix] = field(default_factory=dict)
+
+    def put(self, name: str, out: Matrix, factor: float = 1.0) -> None:
+        """Write the weights of a name, times a factor, into an array of their shape."""
+        out[...] = self.others[name]
+        out *= self.scales.get(name, np.float32(1)) * np.float32(factor)
 
     def word_rows(self, numbers: list[int]) -> Matrix:
         """Return the vectors of pieces, a new array of shape (numbers, width)."""
@@ -128,7 +136,7 @@ def _from_safetensors(content: bytes) -> Tensors:
             first, last = (start + offset for offset in said["data_offsets"])
             values = np.frombuffer(content[first:last], "<f4").reshape(said["shape"])
             is_matrix = name.startswith(_PREFIX) and values.ndim == 2
-            others[name] = np.ascontiguousarray(values.T) if is_matrix else values
+            others[name] = values.T if is_matrix else values
     return Tensors(others.pop(f"{EMBEDDINGS}word_embeddings.weight"), None, others)
 
 
@@ -145,17 +153,21 @@ def _from_onnx(content: bytes) -> Tensors:
     """
     found = dict(_onnx_constants(memoryview(content)))
     scaled = [name[:-2] for name in found if name.endswith("_q")]
-    words = f"inner.{EMBEDDINGS}word_embeddings.weight"
+    words = f"{_INNER}{EMBEDDINGS}word_embeddings.weight"
     rows, scales = found.pop(f"{words}_q"), found.pop(f"{words}_scale")
     scaled.remove(words)
+    others: dict[str, npt.NDArray[Any]] = {}
+    factors: dict[str, Matrix] = {}
+    matrices = (f"{_PREFIX}{layer}.{one}.weight" for layer in range(LAYERS) for one in _MATRICES)
     for name in scaled:
-        found[name] = found.pop(f"{name}_q") * found.pop(f"{name}_scale")
-    others = {name.removeprefix("inner."): values for name, values in found.items()}
-    matrices = (name for name in scaled if not name.startswith("inner."))
-    for layer in range(LAYERS):
-        for matrix in _MATRICES:
-            others[f"{_PREFIX}{layer}.{matrix}.weight"] = others.pop(next(matrices))
-    return Tensors(rows, scales, others)
+        values, scale = found.pop(f"{name}_q"), found.pop(f"{name}_scale")
+        if name.startswith(_INNER):
+            found[name] = values * scale
+        else:
+            matrix = next(matrices)
+            others[matrix], factors[matrix] = values, scale
+    others |= {name.removeprefix(_INNER): values for name, values in found.items()}
+    return Tensors(rows, scales, others, factors)
 
 
 # The numbers of fields in ONNX's messages (onnx.proto3): ModelProto, GraphProto, TensorProto.
