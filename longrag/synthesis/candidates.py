@@ -68,6 +68,7 @@ CLAUSE_END = re.compile(
     r"| (?:which|who|where|when|because|but|while)\b"
 )
 _CONNECTORS = word_set("of the de la le von van der di da du del bin ibn al &")
+_INITIALS = re.compile(r"[^\W\d_a-z](?:\.[^\W\d_a-z])*")
 _HAS_CJK = re.compile(f"[{CJK}]")
 _CJK_BREAK = re.compile(f"[^{CJK}\\w.]+|[的了是在和与及或由被于为从将把等等以并而且]")
 
@@ -132,7 +133,9 @@ def _names(tokens: Sequence[Token]) -> Iterator[Span]:
             token = tokens[j]
             if token.text[0].isupper() or (token.text.isdigit() and j == last + 1):
                 last = j
-            elif token.text not in _CONNECTORS:
+            elif token.text not in _CONNECTORS and not (
+                token.text == "." and _INITIALS.fullmatch(tokens[j - 1].text)
+            ):
                 break
             j += 1
         yield i, last

@@ -59,6 +59,22 @@ def test_what_the_documents_hold_too_little_of_is_not_answered(question: str) ->
     assert extract_excerpts(question, DOCUMENTS) == []
 
 
+def test_one_word_of_several_is_no_answer_where_a_whole_index_was_searched() -> None:
+    pages = [("", "The folder reference/bread is for navigation."), ("", "A .bak file is a copy.")]
+    found = [[(0, len(text), 1.0)] for _, text in pages]
+    assert extract_excerpts("How do I bake bread?", pages, found=found) == []
+    assert len(extract_excerpts("How do I bake bread?", pages)) == 2
+    assert extract_excerpts("What is bread?", pages, found=found)[0].text == pages[0][1]
+    pages[0] = ("", "The folder reference/bread is baked in.")
+    assert extract_excerpts("How do I bake bread?", pages, found=found)[0].text == pages[0][1]
+
+
+def test_what_is_done_counts_less_than_what_it_is_done_to() -> None:
+    pages = [("", "Write."), ("", "An oven.")]
+    assert extract_excerpts("How do I write an oven?", pages)[0].text == "An oven."
+    assert extract_excerpts("Write an oven?", pages)[0].text == "Write."
+
+
 def test_only_what_was_found_is_shown_and_a_found_heading_shows_what_it_is_about() -> None:
     heading = SERVER.index("## Port")
     found = [[(heading, heading + 7, 1.0)], []]
@@ -187,3 +203,11 @@ def test_a_fact_is_told_only_for_who_when_and_how_many(question: str, fact: str)
 )
 def test_where_nothing_of_the_kind_is_said_there_is_no_fact(question: str, text: str) -> None:
     assert extract_fact(question, text) == ""
+
+
+@pytest.mark.parametrize(
+    "name", ["J.R.R. Vogel", "J. R. R. Vogel", "Ada M. Vogel", "J. Vogel", "Ada Vogel"]
+)
+def test_initials_are_part_of_a_name(name: str) -> None:
+    text = f"The mill was built by {name} in 1890. It grinds wheat."
+    assert extract_fact("Who built the mill?", text) == name
