@@ -136,7 +136,8 @@ def measure(documents: list[Document], *, by_part: bool) -> None:
 def million(documents: list[Document], count: int, sentences_a_chunk: int) -> None:
     """Time questions over a large number of chunks, whose sentences are drawn from the corpus."""
     from longrag.retrieval import MaxPIndex
-    from longrag.retrieval.order import PassageOrder, PassageTerms, title_runs
+    from longrag.retrieval.order import PassageOrder, PassageTerms
+    from longrag.retrieval.passage_titles import title_runs
 
     draw = random.Random(0)
     sentences = [d.text[a:b] for d in documents[::5] for a, b in split_sentences(d.text)]

@@ -24,9 +24,10 @@ from longrag.ingestion.mentions import (
 )
 from longrag.locks import Lock
 from longrag.retrieval.assembly import align_chunk, keep_documents
+from longrag.retrieval.cut_units import Ranked
 from longrag.retrieval.filters import LruCache
 from longrag.retrieval.order import OrderedPassage, PassageOrder
-from longrag.retrieval.reading import Ranked, Shown, check_token_budget, read, whole_units
+from longrag.retrieval.reading import Shown, check_token_budget, read, whole_units
 from longrag.retrieval.units import UnitIndex, check_k, embed_query
 from longrag.types import Chunk, Document, RankedPassage, RetrievedUnit, TokenCounter
 

@@ -15,7 +15,8 @@ from longrag.indexing.runs import ranges
 from longrag.indices.corpus_state import Page, UnitGroup
 from longrag.ingestion.cuts import own_chunks
 from longrag.models.words import content_words, name_words
-from longrag.retrieval.order import PassageTerms, title_runs
+from longrag.retrieval.order import PassageTerms
+from longrag.retrieval.passage_titles import title_runs
 
 Numbers = NDArray[np.int64]
 

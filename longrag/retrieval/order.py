@@ -7,12 +7,11 @@ is a prefix of it; see ``longrag.retrieval.reading``. No model is asked.
 
 from __future__ import annotations
 
-import re
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice
-from typing import Final, Literal, TypeAlias, TypeVar, overload
+from typing import Final, Literal, TypeAlias
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -25,6 +24,7 @@ from longrag.ingestion.compiled import can_compile
 from longrag.ingestion.units import build_units, check_documents
 from longrag.models.tokens import count_tokens as default_counter
 from longrag.models.words import content_terms, content_words, name_words, terms
+from longrag.retrieval.passage_titles import bare_title, title_runs, titled_in
 from longrag.retrieval.passage_vectors import PassageVectors
 from longrag.retrieval.passage_words import PassageWords
 from longrag.retrieval.reading import read
@@ -33,8 +33,6 @@ from longrag.types import Chunk, Document, LongUnit, RankedPassage, RetrievedUni
 
 Passage: TypeAlias = Document | Chunk
 """What is read as a whole: a short document, or a chunk of a long one."""
-
-Made = TypeVar("Made")
 
 Via: TypeAlias = Literal["question", "link", "names"]
 """What brought a passage in: the question alone, a link from a passage before it, or names that it
@@ -61,10 +59,6 @@ _MOST_STEPS: Final = 1_000
 _ROUNDING: Final = 2.0**-21
 # Scores that differ less are equal but for rounding.
 _TIE: Final = 1e-9
-
-# Longer titles are sentences, which no question repeats.
-_MAX_TITLE_TERMS: Final = 32
-_PARENTHESIS: Final = re.compile(r"\s*\([^()]*\)\s*\Z")
 
 # From here on the compiled kernels repay the half second it takes to load them.
 _COMPILE_FROM: Final = 200_000
@@ -226,7 +220,6 @@ class PassageOrder:
         number: NDArray[np.int64],
     ) -> None:
         self.passages = passages
-        self._documents = _Kept(len(passages), lambda i: _as_document(passages[i]))
         self._vectors = vectors
         self._number = number
         count = int(number.max(initial=-1)) + 1
@@ -305,13 +298,13 @@ class PassageOrder:
 
         Those that weigh most for their cosine come first, at most ``count``.
         """
-        own, their = (Counter(name_words(_whole(self._documents[i]))) for i in (one, other))
+        own, their = (Counter(name_words(_whole(self._document(i)))) for i in (one, other))
         asked = _asked_names(question)
         common = [name for name in own if name in their and name not in asked]
         idf = self._names.idf_of(self._names.held_by(common))
         weight = [(1 + np.log(own[name])) * (1 + np.log(their[name])) for name in common]
         order = np.argsort(-np.array(weight) * idf**2, kind="stable").tolist()
-        text = _whole(self._documents[one])
+        text = _whole(self._document(one))
         written = {term: text[start:end] for term, (start, end) in terms(text)}
         return [written.get(common[i], common[i]) for i in order[:count]]
 
@@ -344,29 +337,22 @@ class PassageOrder:
 
     def _title_scores(self, question: str, rarest: float) -> Iterator[tuple[Numbers, float]]:
         """Yield the passages whose title the question holds, and their score."""
-        words = [term for term, _ in terms(question)]
-        lengths = range(1, min(len(words), _MAX_TITLE_TERMS) + 1)
-        runs = sorted(
-            {
-                " ".join(words[start : start + length])
-                for length in lengths
-                for start in range(len(words) - length + 1)
-            }
-        )
-        which, holders, _ = self._titles.of_terms(runs)
-        for run in np.unique(which).tolist():
-            titled = holders[which == run]
-            title = _PARENTHESIS.sub("", self._documents[int(titled.min())].title)
-            held_by = self._words.postings.held_by(content_terms(title))
+        words = self._words.postings
+        for titled in titled_in(question, self._titles):
+            title = bare_title(self._document(int(titled.min())).title)
+            held_by = words.held_by(content_terms(title))
             if len(held_by := held_by[held_by > 0]):
-                yield titled, float(_TITLE * self._words.postings.idf_of(held_by.min()) / rarest)
+                yield titled, float(_TITLE * words.idf_of(held_by.min()) / rarest)
+
+    def _document(self, passage: int) -> Document:
+        return _as_document(self.passages[passage])
 
     def _holders_of_names(self, taken: int, asked: set[str]) -> tuple[Numbers, Floats]:
         """Return the passages that hold a name of a passage, weighed, the rarest names first.
 
         A passage is there once for each of the names that it holds.
         """
-        counts = Counter(name_words(_whole(self._documents[taken])))
+        counts = Counter(name_words(_whole(self._document(taken))))
         names = [name for name in counts if name not in asked]
         held_by = self._names.held_by(names)
         rarest = np.argsort(held_by, kind="stable")
@@ -636,40 +622,6 @@ class _Reading:
             likely = np.unique(likely[~self._known[likely]])
             self._add_candidates(likely, room[likely], np.full(len(likely), len(self._led)))
         room[reached] = 0
-
-
-class _Kept(Sequence[Made]):
-    """Values by index, each made when it is first looked at."""
-
-    def __init__(self, count: int, make: Callable[[int], Made]) -> None:
-        self._count = count
-        self._make = make
-        self._made: dict[int, Made] = {}
-
-    def __len__(self) -> int:
-        return self._count
-
-    @overload
-    def __getitem__(self, index: int) -> Made: ...
-    @overload
-    def __getitem__(self, index: slice) -> Sequence[Made]: ...
-    def __getitem__(self, index: int | slice) -> Made | Sequence[Made]:
-        if isinstance(index, slice):
-            return [self[i] for i in range(*index.indices(self._count))]
-        at = range(self._count)[index]
-        if at not in self._made:
-            self._made[at] = self._make(at)
-        return self._made[at]
-
-
-def title_runs(title: str) -> list[str]:
-    """Return the words by which a question holds a title, in one string; nothing for no words.
-
-    They are found as whole words, in any letter case. A title counts without a parenthesis at its
-    end, so that "Rush (band)" is found as "Rush".
-    """
-    words = [term for term, _ in terms(_PARENTHESIS.sub("", title))]
-    return [" ".join(words)] if 0 < len(words) <= _MAX_TITLE_TERMS else []
 
 
 def _best_first(passages: Numbers, direct: Floats, weights: Floats, least: float) -> list[int]:

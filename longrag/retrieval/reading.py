@@ -2,8 +2,7 @@
 
 The passages of units are taken in the order of their ranks for as long as they fit. The first that
 does not is cut at the end of a sentence, and ends what is read: so a larger budget reads all that a
-smaller one does. What is taken of a unit is written in the order of its text. What touches is
-joined, and "…" stands for what is left out between.
+smaller one does. How it is written: ``longrag.retrieval.cut_units``.
 """
 
 from __future__ import annotations
@@ -11,36 +10,28 @@ from __future__ import annotations
 import re
 from bisect import bisect_right
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
-from functools import cached_property
-from itertools import count
+from dataclasses import replace
 from typing import Final, TypeAlias
 
 from longrag.errors import InvalidParameterError
 from longrag.ingestion.sentences import split_sentences
-from longrag.ingestion.units import title_head
 from longrag.models.tokens import count_tokens as default_counter
-from longrag.types import (
-    Chunk,
-    LongUnit,
-    Member,
-    RankedPassage,
-    RetrievedUnit,
-    Span,
-    TokenCounter,
+from longrag.retrieval.cut_units import (
+    BLANK_LINE,
+    GAP,
+    Cuts,
+    Parts,
+    Ranked,
+    begin,
+    uncovered,
+    without_title,
+    write,
 )
-
-Ranked: TypeAlias = tuple[RetrievedUnit, RankedPassage]
-"""A passage in its unit. All passages of a unit come with the same object."""
+from longrag.types import RankedPassage, RetrievedUnit, Span, TokenCounter
 
 Shown: TypeAlias = Callable[[RetrievedUnit], str]
 """Returns the text by which a unit is shown to a model."""
 
-Cuts: TypeAlias = list[tuple[RetrievedUnit, RetrievedUnit]]
-"""Units that are read, and what is read of each."""
-
-BLANK_LINE: Final = "\n\n"
-_GAP: Final = "\n\n…\n\n"
 _WORD: Final = re.compile(r"\S+")
 # No tokenizer makes fewer tokens of this many characters, but for runs of white space.
 _CHARACTERS_PER_TOKEN: Final = 16
@@ -122,16 +113,16 @@ def read(
     """
     check_token_budget(token_budget)
     if token_budget is None:
-        return _write(list(order), count_tokens)
+        return write(list(order), count_tokens)
     plan = _Plan(token_budget, _Estimate(count_tokens, shown, counted=counted))
     plan.fill(order)
     cuts, first = plan.write(), plan.following
     if cuts or first is None:
         return cuts
     # Without its title, so that a budget which has room for it does not read less of the passage.
-    if not first[0].unit.text[_begin(first) : first[1].end].strip():
+    if not first[0].unit.text[begin(first) : first[1].end].strip():
         return []
-    own = plan.beginning(_without_title(first, count_tokens)) or []
+    own = plan.beginning(without_title(first, count_tokens)) or []
     return [(first[0], _counted(replace(cut, complete=False), count_tokens)) for _, cut in own]
 
 
@@ -189,44 +180,12 @@ class _Plan:
 
     def _within(self, taken: Sequence[Ranked]) -> Cuts | None:
         """Write passages; None where they are over the budget."""
-        cuts = _write(taken, self._estimate.count)
+        cuts = write(taken, self._estimate.count)
         return cuts if self._estimate.of_all(cuts) <= self._budget else None
 
     @property
     def _room(self) -> int:
         return self._budget - self._estimate.tokens
-
-
-def _without_title(one: Ranked, count_tokens: TokenCounter) -> Ranked:
-    """Return a passage as a unit by itself."""
-    found, passage = one
-    start, end = _begin(one), passage.end
-    text = found.unit.text[start:end]
-    members = _cut_members(found.unit.members, (start, end), 0)
-    unit = LongUnit(found.unit.id, text, tuple(members), count_tokens(text))
-    whole = replace(passage, start=0, end=len(text))
-    chunk = _chunk_of(found.best_chunk, unit, (0, len(text)))
-    return replace(found, unit=unit, passages=(), best_chunk=chunk), whole
-
-
-def _begin(one: Ranked) -> int:
-    """Return where the text of a passage begins, after a title that it begins with."""
-    found, passage = one
-    ahead = (one.start for one in found.unit.members if one.end > passage.start)
-    return max(passage.start, next(ahead, 0))
-
-
-def _cut_members(members: Iterable[Member], span: Span, at: int) -> Iterator[Member]:
-    """Yield what is in a span of the members of a text, as it is in one where the span is at."""
-    for member in members:
-        first, last = max(span[0], member.start), min(span[1], member.end)
-        if first < last:
-            yield replace(
-                member,
-                start=at + first - span[0],
-                doc_start=member.doc_start + first - member.start,
-                doc_end=member.doc_start + last - member.start,
-            )
 
 
 def _passages_of(found: RetrievedUnit, at: int) -> Iterable[RankedPassage]:
@@ -240,90 +199,11 @@ def _passages_of(found: RetrievedUnit, at: int) -> Iterable[RankedPassage]:
 
 def _left_out(found: RetrievedUnit) -> Iterator[Span]:
     """Yield the characters of a unit that are in no passage, by document, without white space."""
-    parts = _Parts(found)
+    parts = Parts(found)
     for one in _passages_of(found, 0):
         parts.take((one.start, one.end))
     for document, spans in zip(parts.documents, parts.spans, strict=True):
-        yield from _uncovered(found.unit.text, (document.begin, document.end), spans)
-
-
-def _uncovered(text: str, span: Span, spans: Sequence[Span]) -> Iterator[Span]:
-    """Yield what is in no other span of a stretch of text, but for white space alone."""
-    at, end = span
-    for left, right in [*spans, (end, end)]:
-        if at < (until := min(left, end)) and text[at:until].strip():
-            yield at, until
-        at = max(at, right)
-
-
-@dataclass(frozen=True, slots=True)
-class _Document:
-    """A document in a unit's text: what is written before it, and the places of its members."""
-
-    head: str
-    members: tuple[Member, ...]
-
-    @property
-    def begin(self) -> int:
-        return self.members[0].start
-
-    @property
-    def end(self) -> int:
-        return self.members[-1].end
-
-    def head_of(self, first: Span, text: str) -> str:
-        """Return what is written before the first span that is taken of the unit's text.
-
-        A text that begins with its title is given none, but a part of it needs one.
-        """
-        if self.head or first[0] <= self.begin:
-            return self.head
-        return title_head(self.members[0].title, text[slice(*first)])
-
-
-class _Parts:
-    """What is taken of one unit, by document: spans of the unit's text, ascending and apart."""
-
-    def __init__(self, found: RetrievedUnit) -> None:
-        self.found = found
-        self.spans: list[list[Span]] = [[] for _ in self.documents]
-
-    @cached_property
-    def documents(self) -> list[_Document]:
-        found, end = [], 0
-        for members in self.found.unit.documents:
-            head = self.found.unit.text[end : members[0].start].lstrip()
-            found.append(_Document(head, members))
-            end = members[-1].end
-        return found
-
-    def pieces(self, span: Span) -> Iterator[tuple[int, Span]]:
-        """Yield the part of a span in each document that it touches."""
-        for number, document in enumerate(self.documents):
-            left, right = max(span[0], document.begin), min(span[1], document.end)
-            if left < right:
-                yield number, (left, right)
-
-    def are_whole_with(self, span: Span) -> bool:
-        """Whether a span alone is the whole unit but for a title before it."""
-        (first, *more) = self.documents
-        return not more and span[0] <= first.begin and first.end <= span[1]
-
-    def take(self, span: Span) -> None:
-        """Take a span, and join it with what it touches."""
-        for number, piece in self.pieces(span):
-            self.spans[number] = self.joined(number, piece)
-
-    def joined(self, number: int, piece: Span) -> list[Span]:
-        """Return the spans of a document with another one, those that touch as one."""
-        joined: list[Span] = []
-        text = self.found.unit.text
-        for left, right in sorted([*self.spans[number], piece]):
-            if joined and not text[joined[-1][1] : left].strip():
-                joined[-1] = joined[-1][0], max(joined[-1][1], right)
-            else:
-                joined.append((left, right))
-        return joined
+        yield from uncovered(found.unit.text, (document.begin, document.end), spans)
 
 
 class _Estimate:
@@ -335,12 +215,12 @@ class _Estimate:
         self.count = count_tokens
         self._shown = shown
         self._counted = counted
-        self._blank, self._gap = count_tokens(BLANK_LINE), count_tokens(_GAP)
+        self._blank, self._gap = count_tokens(BLANK_LINE), count_tokens(GAP)
         self.clear()
 
     def clear(self) -> None:
         """Begin again with nothing taken."""
-        self._parts: dict[int, _Parts] = {}
+        self._parts: dict[int, Parts] = {}
         self.tokens = 0
 
     def of_all(self, cuts: Cuts) -> int:
@@ -370,14 +250,14 @@ class _Estimate:
         if not any_before:
             tokens = self._blank if self.tokens else 0
             if self._shown is not None:
-                ((_, cut),) = _write([one])
+                ((_, cut),) = write([one])
                 return tokens + self.count(self._shown(cut))
             if self._counted and parts.are_whole_with((passage.start, passage.end)):
                 return tokens + found.unit.tokens
         text = found.unit.text
         for number, piece in parts.pieces((passage.start, passage.end)):
             before = parts.spans[number]
-            tokens += sum(self.count(text[a:b]) for a, b in _uncovered(text, piece, before))
+            tokens += sum(self.count(text[a:b]) for a, b in uncovered(text, piece, before))
             if before:
                 tokens += (len(parts.joined(number, piece)) - len(before)) * self._gap
             else:
@@ -386,126 +266,22 @@ class _Estimate:
                 any_before = True
         return tokens
 
-    def _parts_of(self, found: RetrievedUnit) -> _Parts:
+    def _parts_of(self, found: RetrievedUnit) -> Parts:
         if id(found) not in self._parts:
-            self._parts[id(found)] = _Parts(found)
+            self._parts[id(found)] = Parts(found)
         return self._parts[id(found)]
 
 
 def _ends(one: Ranked, room: int, *, within_sentence: bool) -> list[int]:
     """Return where a passage may be cut: after its sentences, or within the first of them."""
     found, passage = one
-    start = _begin(one)
+    start = begin(one)
     text = found.unit.text[start : min(passage.end, start + _CHARACTERS_PER_TOKEN * (room + 1))]
     ends = [end for _, end in split_sentences(text)]
     if within_sentence and ends:
         words = [match.end() for match in _WORD.finditer(text, 0, ends[0])]
         ends = [*range(1, words[0]), *words[:-1], *ends]
     return [start + end for end in dict.fromkeys(ends)]
-
-
-@dataclass(slots=True)
-class _Writing:
-    """The text of a cut unit as it grows."""
-
-    texts: list[str] = field(default_factory=list)
-    members: list[Member] = field(default_factory=list)
-    places: list[tuple[Span, int]] = field(default_factory=list)
-    length: int = 0
-
-    def add(self, text: str) -> None:
-        self.texts.append(text)
-        self.length += len(text)
-
-    def moved(self, span: Span) -> Span | None:
-        """Return where characters of the whole unit are now; None where all were left out."""
-        kept = [
-            (max(left, span[0]) - left + at, min(right, span[1]) - left + at)
-            for (left, right), at in self.places
-            if left < span[1] and span[0] < right
-        ]
-        return (kept[0][0], kept[-1][1]) if kept else None
-
-
-def _write(taken: Sequence[Ranked], count_tokens: TokenCounter | None = None) -> Cuts:
-    """Write what is taken of each unit, without its tokens where there is no counter."""
-    by_unit: dict[int, list[Ranked]] = {}
-    for one in taken:
-        by_unit.setdefault(id(one[0]), []).append(one)
-    return [
-        (own[0][0], _write_unit(own[0][0], [passage for _, passage in own], count_tokens))
-        for own in by_unit.values()
-    ]
-
-
-def _write_unit(
-    found: RetrievedUnit, passages: Sequence[RankedPassage], count_tokens: TokenCounter | None
-) -> RetrievedUnit:
-    parts = _Parts(found)
-    for one in passages:
-        parts.take((one.start, one.end))
-    if _is_whole(parts):
-        return found if found.passages else replace(found, passages=tuple(passages))
-    writing = _Writing()
-    for document, spans in zip(parts.documents, parts.spans, strict=True):
-        if spans:
-            _write_document(writing, found.unit.text, document, spans)
-    text = "".join(writing.texts)
-    tokens = 0 if count_tokens is None else count_tokens(text)
-    unit = LongUnit(found.unit.id, text, tuple(writing.members), tokens)
-    moved = [(one, writing.moved((one.start, one.end))) for one in passages]
-    kept = tuple(RankedPassage(*span, one.rank, one.score) for one, span in moved if span)
-    return _with_best(replace(found, unit=unit, passages=kept, complete=False), found, writing)
-
-
-def _is_whole(parts: _Parts) -> bool:
-    text = parts.found.unit.text
-    return all(
-        not any(_uncovered(text, (document.begin, document.end), spans))
-        for document, spans in zip(parts.documents, parts.spans, strict=True)
-    )
-
-
-def _write_document(
-    writing: _Writing, text: str, document: _Document, spans: Sequence[Span]
-) -> None:
-    if writing.texts:
-        writing.add(BLANK_LINE)
-    writing.add(document.head_of(spans[0], text))
-    for number, (left, right) in zip(count(), spans, strict=False):
-        if number:
-            writing.add(_GAP)
-        writing.places.append(((left, right), writing.length))
-        writing.members += _cut_members(document.members, (left, right), writing.length)
-        writing.add(text[left:right])
-
-
-def _with_best(cut: RetrievedUnit, found: RetrievedUnit, writing: _Writing) -> RetrievedUnit:
-    """Give a cut unit what is read of its best chunk, or else of its best passage."""
-    chunk = found.best_chunk
-    spans = [(chunk.start, chunk.end), *((one.start, one.end) for one in cut.passages)]
-    moved = writing.moved(spans[0]) if chunk.start < chunk.end else None
-    span = moved or spans[1]
-    if cut.unit.text[slice(*span)] == chunk.text:
-        return replace(cut, best_chunk=replace(chunk, start=span[0], end=span[1]))
-    return replace(cut, best_chunk=_chunk_of(chunk, cut.unit, span))
-
-
-def _chunk_of(chunk: Chunk, unit: LongUnit, span: Span) -> Chunk:
-    """Return a chunk with other characters: those of a span of a unit's text."""
-    text = unit.text[slice(*span)]
-    member = next(one for one in unit.members if one.end > span[0])
-    at = member.doc_start + span[0] - member.start if member.placed else -1
-    return replace(
-        chunk,
-        doc_id=member.doc_id,
-        title=member.title,
-        text=text,
-        start=span[0],
-        end=span[1],
-        doc_start=at,
-        doc_end=min(at + len(text), member.doc_end),
-    )
 
 
 def _counted(cut: RetrievedUnit, count_tokens: TokenCounter) -> RetrievedUnit:

@@ -19,8 +19,9 @@ from longrag.indexing.tree.tree import Tree
 from longrag.indexing.vectors import CACHED_ROWS, blocks, check_vectors, nearly_largest
 from longrag.models.tokens import count_tokens as default_counter
 from longrag.models.words import STOPWORDS, content_terms, terms
+from longrag.retrieval.cut_units import Ranked
 from longrag.retrieval.filters import DocumentFilter, LruCache, MetadataIndex
-from longrag.retrieval.reading import Ranked, check_token_budget, read
+from longrag.retrieval.reading import check_token_budget, read
 from longrag.retrieval.tree_search_settings import Compare, TreeSearchSettings
 from longrag.types import (
     Chunk,
