@@ -3,21 +3,24 @@
     python benchmarks/reading.py
     python benchmarks/reading.py --sets squad nq_pages --embedders lsa --every 1
     python benchmarks/reading.py --sets hotpotqa musique 2wiki --parts
+    python benchmarks/reading.py --sets sqlalchemy pytest --checkouts FOLDER --half held
 
 Documents are indexed as the adapters do it and read by the default order. A question is answered
 where all its gold documents are read whole (HotpotQA, MuSiQue, 2Wiki, whose documents are
 paragraphs), where an answer is in what is read of the gold document (SQuAD, Natural Questions over
-whole pages, 1,500 articles of Wikispeedia), or where something of the page is read (PowerShell's
-manual). Questions about a story are asked of it alone, and the share counts of the reference's
-pairs of words whose place is read (SQuALITY, QuALITY).
+whole pages, 1,500 articles of Wikispeedia), where something of the page is read (PowerShell's
+manual), or a line of the section that a paragraph links to (SQLAlchemy, pytest; see
+``documentation_links.py``). Questions about a story are asked of it alone, and the share counts of
+the reference's pairs of words whose place is read (SQuALITY, QuALITY).
 
 Rivals have the same chunks and vectors, and pass over what does not fit. "Hybrid" is BM25 and
 cosines scaled to one range and added; "tuned" has the best weight of 0.3, 1 and 2 for each set and
-budget, as the settings of the order were chosen on these questions. Behind a mean stands its 95 %
-interval (Wilson's for shares), behind a difference that of a paired bootstrap over the questions.
-MiniLM's vectors are those made beforehand; where there are none, its weights make them (``make
-minilm``), and ``--vectors FOLDER`` keeps them. With ``--parts`` the order is measured without one
-of its parts at a time.
+budget, as the settings of the order were chosen on these questions. A change of the rule is chosen
+on one half of them and tried on the other: ``--half``, by a checksum of the question. Behind a
+mean stands its 95 % interval (Wilson's for shares), behind a difference that of a paired bootstrap
+over the questions. MiniLM's vectors are those made beforehand; where there are none, its weights
+make them (``make minilm``), and ``--vectors FOLDER`` keeps them. With ``--parts`` the order is
+measured without one of its parts at a time.
 """
 
 from __future__ import annotations
@@ -36,6 +39,7 @@ for variable in ("OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "OMP_NUM_THREADS"):
     os.environ[variable] = "1"
 
 import numpy as np  # noqa: E402
+from documentation_links import NOT_PAGES, linked_sections  # noqa: E402
 from numpy.typing import NDArray  # noqa: E402
 from public_data import add_data_option, rows  # noqa: E402
 
@@ -53,6 +57,7 @@ from longrag.indices.corpus_order import (  # noqa: E402
     CorpusOrder,
 )
 from longrag.ingestion.builder import UnitBuilder  # noqa: E402
+from longrag.ingestion.resolving import resolve_links  # noqa: E402
 from longrag.ingestion.units import embedding_text, title_head  # noqa: E402
 from longrag.models import LsaEmbedder, count_tokens  # noqa: E402
 from longrag.retrieval.filters import DocumentFilter  # noqa: E402
@@ -60,6 +65,7 @@ from longrag.types import Document, RetrievedUnit  # noqa: E402
 
 BUDGETS = (500, 1000, 2000, 4000)
 WEIGHTS = (0.3, 1.0, 2.0)
+HALVES = ("chosen", "held")
 Vectors = NDArray[np.float32]
 Read = Mapping[str, str]
 """What is read of each document, by its id."""
@@ -190,6 +196,18 @@ def stories(data: Path, name: str) -> Corpus:
     return Corpus(documents, asked)
 
 
+def documentation(checkouts: Path, name: str) -> Corpus:
+    """Read the documentation of a project with its links, and paragraphs that lead to sections."""
+    pages, found = linked_sections(checkouts, name)
+    links: dict[str, list[str]] = {}
+    for source, target in resolve_links(pages).links:
+        links.setdefault(pages[source].id, []).append(pages[target].id)
+    asked = [
+        Asked(one.question, holds({one.page: list(map(squeezed, one.lines))})) for one in found
+    ]
+    return Corpus(pages, asked, links)
+
+
 SETS: dict[str, Callable[[Path, str], Corpus]] = {
     "hotpotqa": multihop,
     "2wiki": multihop,
@@ -200,7 +218,14 @@ SETS: dict[str, Callable[[Path, str], Corpus]] = {
     "wikispeedia": wikispeedia,
     "squality": stories,
     "quality": stories,
+    "sqlalchemy": documentation,
+    "pytest": documentation,
 }
+
+
+def half_of(asked: Asked) -> str:
+    """Tell whether a change may be chosen on a question, or only be tried on it."""
+    return HALVES[hashlib.sha1(asked.question.encode()).digest()[0] % 2]
 
 
 def linked(corpus: Corpus) -> Callable[[Sequence[Document]], list[tuple[int, int]]]:
@@ -372,7 +397,11 @@ def shown(told: Estimate, sign: str = "") -> str:
 def main() -> None:
     """Measure the sets that are named."""
     parser = argparse.ArgumentParser(description=__doc__.split("\n", 1)[0])
-    parser.add_argument("--sets", nargs="*", choices=SETS, default=list(SETS))
+    parser.add_argument("--sets", nargs="*", choices=SETS, help="without it all that are there")
+    parser.add_argument(
+        "--checkouts", type=Path, help="holds the repositories of documentation_questions.json"
+    )
+    parser.add_argument("--half", choices=HALVES, help="of the questions; without it all")
     parser.add_argument(
         "--embedders", nargs="*", choices=("minilm", "lsa"), default=["minilm", "lsa"]
     )
@@ -386,10 +415,13 @@ def main() -> None:
     globals()["BUDGETS"] = tuple(options.budgets)
     print("| questions | | " + " | ".join(f"{budget:,}" for budget in BUDGETS) + " |")
     print("|---|---|" + "---|" * len(BUDGETS))
-    for name in options.sets:
-        corpus = SETS[name](options.data, name)
+    there = [name for name in SETS if options.checkouts or name not in NOT_PAGES]
+    for name in options.sets or there:
+        corpus = SETS[name](options.checkouts if name in NOT_PAGES else options.data, name)
         if name == "squad":
             corpus.asked = corpus.asked[:: options.every]
+        if options.half:
+            corpus.asked = [one for one in corpus.asked if half_of(one) == options.half]
         for kind in options.embedders:
             kept = options.vectors / f"{name}.npz" if options.vectors else None
             bench = Bench(corpus, kind, options.size, kept)
