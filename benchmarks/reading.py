@@ -323,13 +323,11 @@ def embed(corpus: Corpus, texts: list[str], kind: str, kept: Path | None) -> dic
 
 PARTS: dict[str, dict[str, float]] = {
     "as it is": {"_TITLE": 0.5},
-    "no third by the question alone": {"_PLAIN": 1 << 30},
     "no words count less": {"_FADE": 1.0},
     "nothing is followed": {"_FOLLOWED": 0},
     "no names are followed": {"_MOST_HOLDERS": 0},
     "no links are followed": {"_FULL_LINKS": 1e-9},
     "no titles in the question": {"_TITLE": 0.0},
-    "no words of the question": {"_WORDS": 0.0},
     "rarity to the power 1, as in BM25": {"_RARITY": 1.0},
     "rarity to the power 2": {"_RARITY": 2.0},
 }

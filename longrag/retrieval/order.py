@@ -38,13 +38,11 @@ Via: TypeAlias = Literal["question", "link", "names"]
 """What brought a passage in: the question alone, a link from a passage before it, or names that it
 shares with one."""
 
-# Chosen on the development halves of nine question sets (benchmarks/reading.py), not by a user.
-_WORDS: Final = 2.0
+# Chosen on the development halves of eleven question sets (benchmarks/reading.py), not by a user.
 _FADE: Final = 0.75
 _LEAD: Final = 0.8
 _TITLE: Final = 0.5
 _FOLLOWED: Final = 10
-_PLAIN: Final = 3
 # Between that of BM25 and that of the TF-IDF cosine: the first serves long articles better, the
 # second several hops.
 _RARITY: Final = 1.5
@@ -116,13 +114,14 @@ class PassageOrder:
     the largest sum of any passage::
 
         direct(p) = (s(p) - mean s) / (max s - mean s) + title(p) + sum over t of w(t, p)
-        score(p) = direct(p) + sum over t of (2 left(t) - 1) w(t, p) + lead(p)
+        score(p) = direct(p) - sum over t of (1 - left(t)) w(t, p) + lead(p)
 
     The passage of the largest score is taken, again and again; equal scores go by index. At first
-    left(t) is 1 and lead(p) 0. After each passage h, left(t) is multiplied by 0.75 for each term of
-    the question that h holds, and for the first 10::
+    left(t) is 1 and lead(p) 0. After each passage h, whose document has m passages and which counts
+    for it by c(h) = 1 / sqrt(m), left(t) is multiplied by 0.75 ** c(h) for each term of the
+    question that h holds, and for the first 10::
 
-        lead(p) = max(lead(p), 0.8 direct(h) / max direct * (names(h, p) + link(h, p)))
+        lead(p) = max(lead(p), 0.8 c(h) direct(h) / max direct * (names(h, p) + link(h, p)))
 
     for the passages p of other documents: names(h, p) is the cosine of the TF-IDF vectors of their
     names, without the question's, divided by the largest; link(h, p) is min(1, 5 / n) where p is
@@ -131,9 +130,6 @@ class PassageOrder:
     frequency of the title's rarest term, divided by that of the question's rarest term and by the
     number of passages of its document that have this title. Names are words with a capital or a
     digit, and runs of them; in a text without capitals all words are.
-
-    The first n passages always hold the n // 3 that are best by the question alone, with left(t) 1
-    and lead(p) 0: the best that is not yet there is taken where there would be fewer.
 
     The score that is told is the smallest so far. From the thousandth passage on the rest is taken
     in the order of its scores. Results are the same whatever the number of threads and the other
@@ -434,7 +430,6 @@ class _Reading:
             self._title[holders] = score / order._shared_by(holders)
             self._limit[holders] += self._title[holders]
         self._largest = self._find_largest()
-        self._limit += (_WORDS - 1) * self._words.upper
         # The same by what the words counted when the candidates were chosen.
         self._bound = self._limit
         self._left = np.ones(len(self._words))
@@ -449,13 +444,9 @@ class _Reading:
         self._leader = np.empty(0, np.int64)
         self._weights = np.empty((len(self._words), 0))
         self._free = np.empty(0, bool)
-        self._gone = np.zeros(n_passages, bool)
-        self._settled = 0
-        self._wanted = self._wanted_alone = _CANDIDATES
+        self._wanted = _CANDIDATES
         self._least = self._largest_but(self._wanted, self._limit)
-        first = np.flatnonzero(self._limit >= self._least)
-        self._add(first)
-        self._ranked = _best_first(first, self._direct, self._weights, self._least)
+        self._add(np.flatnonzero(self._limit >= self._least))
 
     def _find_largest(self) -> float:
         """Return the largest score that the question alone gives a passage."""
@@ -475,17 +466,19 @@ class _Reading:
         """Yield the passages, best first: all, or those of the first ``k`` groups reached."""
         lowest, reached = np.inf, set[int]()
         for rank in range(min(len(self._limit), _MOST_STEPS)):
-            at, score, by_lead = self._next(rank + 1)
+            at, score, own, following = self._best()
             if score == -np.inf:
                 return
             lowest = min(lowest, score)
             best = int(self._candidates[at])
-            yield self._describe(at, rank, lowest, by_lead=by_lead)
-            self._free[at], self._gone[best] = False, True
+            yield self._describe(at, rank, lowest, by_lead=own <= following + _TIE)
+            self._free[at] = False
+            # Of many passages of a document each says little of what it is about.
+            part = len(self._order._together(best)) ** -0.5
             # The words of the question that it holds count less.
-            self._left[self._weights[:, at] > 0] *= _FADE
+            self._left[self._weights[:, at] > 0] *= _FADE**part
             if rank < _FOLLOWED:
-                self._follow(best, float(self._direct[at]))
+                self._follow(best, part * float(self._direct[at]))
             if groups is not None and k is not None and len(reached) < k:
                 reached.add(int(groups[best]))
                 if len(reached) == k:
@@ -501,35 +494,12 @@ class _Reading:
         """Take none of these passages from now on."""
         self._free &= ~passages[self._candidates]
         self._known |= passages
-        self._gone |= passages
-
-    def _next(self, taken: int) -> tuple[int, float, bool]:
-        """Return the candidate that is taken, its score, and whether a lead brings it in."""
-        while self._settled < taken // _PLAIN:
-            passage = self._plain(self._settled)
-            if not self._gone[passage]:
-                if not self._known[passage]:
-                    self._add(np.array([passage]))
-                at = int(np.flatnonzero(self._candidates == passage)[0])
-                return at, float(self._scores()[at]), False
-            self._settled += 1
-        at, score, own, following = self._best()
-        return at, score, bool(own <= following + _TIE)
-
-    def _plain(self, place: int) -> int:
-        """Return the passage that has a place in the order of the question alone."""
-        while place >= len(self._ranked):
-            self._wanted_alone *= 4
-            least = self._largest_but(self._wanted_alone, self._limit)
-            likely = np.flatnonzero(self._limit >= least)
-            self._ranked = _best_first(likely, *self._score_alone(likely), least)
-        return self._ranked[place]
 
     def _scores(self) -> Floats:
         """Return the present score of each candidate; minus infinity where it is taken."""
         scores = self._direct.copy()
         for weights, left in zip(self._weights, self._left.tolist(), strict=True):
-            scores += (_WORDS * left - 1) * weights
+            scores += (left - 1) * weights
         scores += self._lead
         return np.where(self._free, scores, -np.inf)
 
@@ -551,7 +521,7 @@ class _Reading:
     def _lower(self) -> None:
         """Make more passages candidates, by what they can score at most now."""
         self._bound = self._limit.copy()
-        self._words.add_to(self._bound, _WORDS * (self._left - 1))
+        self._words.add_to(self._bound, self._left - 1)
         limits = self._bound.copy()
         for led in self._led:
             raised = self._bound.take(led.reached) + led.leads
@@ -622,14 +592,6 @@ class _Reading:
             likely = np.unique(likely[~self._known[likely]])
             self._add_candidates(likely, room[likely], np.full(len(likely), len(self._led)))
         room[reached] = 0
-
-
-def _best_first(passages: Numbers, direct: Floats, weights: Floats, least: float) -> list[int]:
-    """Return the passages of which no other scores more by the question alone, best first."""
-    scores = direct + (_WORDS - 1) * sum(weights)
-    order = np.lexsort((passages, -scores))
-    best: list[int] = passages[order[scores[order] >= least + _TIE]].tolist()
-    return best
 
 
 def _asked_names(question: str) -> set[str]:

@@ -109,25 +109,18 @@ def by_the_book(case):
         norm = math.sqrt(sum(x * x for x in row.values())) or 1
         tfidf.append({t: x / norm for t, x in row.items()})
     known = {*names_in(question), *content_terms(question)}
-    alone = [direct[p] + sum(w[t][p] for t in asked) for p in everyone]
-    plain = sorted(everyone, key=lambda p: -alone[p])
     left, lead, free, lowest = dict.fromkeys(asked, 1.0), [0.0] * len(s), set(everyone), math.inf
     while free:
-        score = {
-            p: direct[p] + sum((2 * left[t] - 1) * w[t][p] for t in asked) + lead[p] for p in free
-        }
-        best = plain[: (len(plain) - len(free) + 1) // 3]
-        if any(abs(alone[p] - alone[q]) < 1e-9 for p in best for q in everyone if p != q):
-            return
-        owed = [p for p in best if p in free]
-        h = owed[0] if owed else min(free, key=lambda p: (-score[p], p))
-        if not owed and any(abs(score[p] - score[h]) < 1e-9 for p in free - {h}):
+        score = {p: direct[p] - sum((1 - left[t]) * w[t][p] for t in asked) + lead[p] for p in free}
+        h = min(free, key=lambda p: (-score[p], p))
+        if any(abs(score[p] - score[h]) < 1e-9 for p in free - {h}):
             return
         lowest = min(lowest, score[h])
         yield h, lowest
         free.remove(h)
+        part = 1 / math.sqrt(owner.count(owner[h]))
         for t in asked:
-            left[t] *= 0.75 if w[t][h] else 1
+            left[t] *= 0.75**part if w[t][h] else 1
         if direct[h] <= 0:
             continue
         others = [p for p in everyone if owner[p] != owner[h]]
@@ -141,7 +134,7 @@ def by_the_book(case):
         for p in others:
             first = owner.index(owner[p]) == p and owner[p] in linked
             link = first * min(1, 5 / max(len(linked), 1))
-            lead[p] = max(lead[p], 0.8 * direct[h] / max(direct) * (cosine[p] / top + link))
+            lead[p] = max(lead[p], 0.8 * part * direct[h] / max(direct) * (cosine[p] / top + link))
 
 
 def sharing(case, p):

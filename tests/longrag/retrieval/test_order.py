@@ -117,27 +117,29 @@ def test_the_passages_of_a_document_share_the_weight_of_its_title():
     assert np.subtract(apart, together) == pytest.approx([0.25, 0.25, 0, 0, 0])
 
 
-@pytest.mark.parametrize("small", [0, 2000])
-def test_a_third_of_what_is_read_is_what_the_question_alone_ranks_best(monkeypatch, small):
-    monkeypatch.setattr("longrag.retrieval.order._SMALL", small)
-    monkeypatch.setattr("longrag.retrieval.order._CANDIDATES", 4)
-    random = np.random.default_rng(5)
-    words = ["Mill", "Weir", "stone", "river", "Keller", "Passau", "church", "red"]
-    documents = [Document(str(n), " ".join(random.choice(words, 3))) for n in range(300)]
-    made = PassageOrder(
-        documents, random.standard_normal((300, 4)), [(n, n + 1) for n in range(299)]
-    )
-    asked = "red stone of the river at Passau", random.standard_normal(4)
-    found = [one.index for one in made.search(*asked)]
-    with monkeypatch.context() as alone:
-        alone.setattr("longrag.retrieval.order._FADE", 1.0)
-        alone.setattr("longrag.retrieval.order._FOLLOWED", 0)
-        plain = [one.index for one in made.search(*asked)]
-    missing = [set(plain[: n // 3]) - set(found[:n]) for n in range(300)]
-    assert not any(missing)
-    monkeypatch.setattr("longrag.retrieval.order._PLAIN", 300)
-    free = [one.index for one in made.search(*asked)]
-    assert any(set(plain[: n // 3]) - set(free[:n]) for n in range(300))
+def test_a_passage_counts_for_less_the_more_its_document_has():
+    documents = [Document(str(i), text) for i, text in enumerate(["mill", "old", "old", "red", ""])]
+    vectors = [[1.0, 0], [0, 1], [0, 1], [0.5, 0.5], [0, 1]]
+    asked = "mill", [1.0, 0.0]
+    scores = {}
+    for numbers in ([0, 0, 0, 1, 2], [0, 1, 2, 3, 4]):
+        made = PassageOrder(documents, vectors, [(0, numbers[4])], document_of=numbers)
+        found = {one.index: one for one in made.search(*asked)}
+        scores[max(numbers)] = found[4].score - found[4].direct
+        assert found[4].via == "link"
+    assert scores == {2: pytest.approx(0.8 / 3**0.5), 4: pytest.approx(0.8)}
+
+
+def test_words_fade_less_after_one_of_many_passages_of_a_document():
+    texts = ["mill weir mill weir", "old", "old", "old", "mill weir", "church"]
+    documents = [Document(str(i), text) for i, text in enumerate(texts)]
+    second = []
+    for numbers in ([0, 0, 0, 0, 1, 2], [0, 1, 2, 3, 4, 5]):
+        made = PassageOrder(documents, np.ones((6, 1)), document_of=numbers)
+        first, other = list(made.search("mill weir", [1.0]))[:2]
+        assert (first.index, other.index) == (0, 4)
+        second.append(other.score / other.direct)
+    assert second == pytest.approx([0.75**0.5, 0.75])
 
 
 def test_a_common_word_as_a_title_counts_as_little_as_the_word_does():
@@ -183,8 +185,12 @@ def test_names_of_the_question_are_no_bridge():
     vectors = np.array([[-1, 1], [1, 0], [-1, 1], [0.1, 1]], np.float32)
     made = PassageOrder(documents, vectors)
     found = list(made.search("the mill", [1, 0]))
-    assert ids(found) == ["b", "a", "d", "c"]
-    assert {one.via for one in found} == {"question"}
+    assert [(one.passage.id, one.via) for one in found] == [
+        ("b", "question"),
+        ("d", "question"),
+        ("c", "names"),
+        ("a", "question"),
+    ]
     assert made.shared_names("the mill", 1, 2) == ["Keller"]
 
 
