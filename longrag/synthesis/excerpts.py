@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -12,7 +11,7 @@ from heapq import nlargest
 from itertools import chain, count, groupby
 from typing import Final, TypeAlias
 
-from longrag.models.words import CJK_RUN, content_terms, stem, terms
+from longrag.models.words import CJK_RUN, content_terms, terms
 from longrag.synthesis.blocks import Block, has_code, heading_text, read_blocks
 from longrag.synthesis.questions import parse_question
 from longrag.types import Document, RetrievedUnit, Span
@@ -30,9 +29,6 @@ _HEADING: Final = 1.5
 _RANKED: Final = 1.0
 _COVERED: Final = 0.25
 _CODE: Final = 0.2
-# What is done is named in the asker's words more often than what it is done to.
-_VERB: Final = re.compile(r"\bhow (?:do|can|could|should|would) (?:i|you|we|one) (\w+)", re.I)
-_OF_VERB: Final = 0.5
 # An excerpt that holds less of the question, by the rarity of its words, is about something else.
 _LEAST_COVERED: Final = 0.3
 # In a whole index nearly every word stands somewhere: one alone says nothing but in a heading.
@@ -80,12 +76,11 @@ def extract_excerpts(
 
     A passage is one or more whole blocks of one section: paragraphs, lists and code as the page has
     them, up to 1,200 characters unless one block has more. It is ranked by the BM25 scores of its
-    blocks, where words of the headings count half, and so does the verb of "How do I ..."; by the
-    cosine of the question's words with those of the nearest heading; by how much of the question it
-    holds; by what retrieval found it by; and it counts for more where it begins a section or, if a
-    way is asked for, where it has code; if it has none, it goes on to the next code that these
-    characters hold, below further headings too. Passages that score less than half of the best are
-    left out. No model is asked.
+    blocks, where words of the headings count half; by the cosine of the question's words with those
+    of the nearest heading; by how much of the question it holds; by what retrieval found it by; and
+    it counts for more where it begins a section or, if a way is asked for, where it has code; if it
+    has none, it goes on to the next code that these characters hold, below further headings too.
+    Passages that score less than half of the best are left out. No model is asked.
 
     Args:
         question: the question; function words do not count.
@@ -96,7 +91,7 @@ def extract_excerpts(
     Returns:
         Nothing where no passage holds, with its headings, 0.3 of the question, weighed by the
         rarity of its words. Given ``found``, it must also hold two of them, if there are two, or
-        have one in a heading, the title where it has none. Deterministic.
+        have one in its nearest heading, the title where it has none. Deterministic.
     """
     ranking = _Ranking(question, documents, found)
     chosen: list[Excerpt] = []
@@ -200,9 +195,6 @@ class _Ranking:
             term for term in content_terms(question) if term in held_by or not CJK_RUN.match(term)
         ]
         self._unknown = math.log(1 + (total + 0.5) / 0.5)
-        verb = _VERB.search(question)
-        self._verb = stem(verb[1]) if verb else ""
-        self._rarity[self._verb] = _OF_VERB * self._of(self._verb)
         self._whole = sum(map(self._of, self._asked)) or 1.0
 
     def excerpts(self) -> Iterator[Excerpt]:
@@ -227,7 +219,7 @@ class _Ranking:
             for first, last in _windows(section.blocks, firsts):
                 shown = section.blocks[first : last + 1]
                 inside = frozenset().union(*(one.counts for one in shown))
-                if not self._about(section.above, inside):
+                if not self._about(section, inside):
                     continue
                 code = self._wants_way and any(one.code for one in shown)
                 start, end = shown[0].block.start, shown[-1].block.end
@@ -257,11 +249,11 @@ class _Ranking:
     def _of(self, term: str) -> float:
         return self._rarity.get(term, self._unknown)
 
-    def _about(self, above: frozenset[str], inside: frozenset[str]) -> bool:
-        held = (above | inside).intersection(self._asked)
+    def _about(self, section: _Section, inside: frozenset[str]) -> bool:
+        held = (section.above | inside).intersection(self._asked)
         enough = len(held) >= min(self._least_words, len(self._asked))
-        named = any(term in above and term != self._verb for term in held)
-        return (enough or named) and self._covered(held) >= _LEAST_COVERED
+        named = enough or not held.isdisjoint(section.nearest)
+        return named and self._covered(held) >= _LEAST_COVERED
 
     def _covered(self, held: frozenset[str]) -> float:
         return sum(self._of(term) for term in self._asked if term in held) / self._whole
