@@ -14,7 +14,7 @@ questions are also asked of each other manual, and ten that no manual speaks of.
 The weights of the passages' ranking were first chosen on 54 questions with LSA, and on those to
 FastAPI and Flask with MiniLM; what headings, the rank of retrieval and the share of the question
 count, that a passage goes on to its code, and what is not answered, without those to HTTPX and
-pytest; those to Click and Pydantic chose nothing.
+pytest; those to Click and Pydantic chose nothing. A page of HTTPX showed that dots announce code.
 """
 
 from __future__ import annotations
@@ -112,9 +112,10 @@ def _measure(index: IndexFile, asked: Sequence[Mapping[str, Any]], *, show: bool
             held = [_holds(index, place, one["lines"]) for place in places]
             total[f"first {name}"] += bool(held and held[0])
             total[f"{_SHOWN} {name}s"] += any(held)
-            total[f"{name} characters"] += places[0].end - places[0].start if places else 0
-        for name, place in rivals.best(one["question"]).items():
-            total[f"best by {name}"] += _holds(index, place, one["lines"])
+            first = next(iter(places), None)
+            total[f"{name} characters"] += first.end - first.start if first else 0
+        for name, best in rivals.best(one["question"]).items():
+            total[f"best by {name}"] += _holds(index, best, one["lines"])
         total["questions"] += 1
         total["answered"] += bool(quotes)
         if show:

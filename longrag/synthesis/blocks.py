@@ -38,9 +38,9 @@ class Block(NamedTuple):
 def read_blocks(text: str) -> list[Block]:
     """Cut Markdown, reStructuredText or plain text into blocks, without the headings.
 
-    Fenced code is one block. What is indented below a paragraph, and what follows a colon, belongs
-    to it, up to ``LONGEST_BLOCK`` characters. Nothing is rendered: a directive is text. Linear in
-    the length of the text.
+    Fenced code is one block. What is indented below a paragraph, and what follows a colon or dots,
+    belongs to it, up to ``LONGEST_BLOCK`` characters. Nothing is rendered: a directive is text.
+    Linear in the length of the text.
     """
     blocks: list[Block] = []
     for block in _Page(text).paragraphs():
@@ -145,7 +145,7 @@ class _Page:
 
 
 def _belongs(text: str, before: Block, block: Block) -> bool:
-    if text[before.start : before.end].endswith((":", "：")):
+    if text[before.start : before.end].endswith((":", "：", "...", "…")):
         return True
     return _indent(text, block.start) > _indent(text, before.start)
 

@@ -146,3 +146,12 @@ def test_repetition_is_read_in_linear_time(piece: str) -> None:
     start = time.process_time()
     read_blocks(text)
     assert time.process_time() - start < 8
+
+
+@pytest.mark.parametrize("end", [":", "：", "...", "…"])
+def test_what_a_sentence_announces_stands_in_its_block(end: str) -> None:
+    text = f"Turn it off{end}\n\n```python\noff()\n```\n\nOr leave it."
+    assert [text[one.start : one.end] for one in read_blocks(text)] == [
+        text.removesuffix("\n\nOr leave it."),
+        "Or leave it.",
+    ]
