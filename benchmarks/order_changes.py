@@ -3,7 +3,8 @@
     python benchmarks/order_changes.py ../shared/data/e_wikispeedia/wikispeedia.corpus.jsonl.gz
 
 Vectors are random. With ``--million`` the sentences of the corpus are drawn again into as many
-chunks; each text is there eight times.
+chunks; each text is there eight times. A question and exact search then take turns, and a time is
+the median over questions of the best of five.
 """
 
 from __future__ import annotations
@@ -41,7 +42,8 @@ QUESTIONS = (
     "Which king of England fought the battle of Agincourt?",
     "How do plants make sugar from carbon dioxide and water?",
 )
-BUDGET = 4000
+BUDGET = 2000
+REPEATS = 5
 # Of many chunks an eighth is drawn, and each is there eight times with other vectors.
 _DOUBLINGS = 3
 WIDTH = 384
@@ -83,6 +85,18 @@ def ask(search: Callable[[str, Vector], object]) -> float:
     vectors /= np.linalg.norm(vectors, axis=1, keepdims=True)
     times = [timed(partial(search, q, v)) for q, v in zip(QUESTIONS, vectors, strict=True)]
     return statistics.median(times)
+
+
+def in_turns(*searches: Callable[[str, Vector], object]) -> list[float]:
+    """Return the median over questions of the best milliseconds of each search, in turns."""
+    vectors = _RANDOM.standard_normal((len(QUESTIONS), WIDTH), np.float32)
+    vectors /= np.linalg.norm(vectors, axis=1, keepdims=True)
+    best = []
+    for q, v in zip(QUESTIONS, vectors, strict=True):
+        turns = [[timed(partial(search, q, v)) for search in searches] for _ in range(REPEATS)]
+        best.append(np.min(turns, axis=0))
+    medians: list[float] = np.median(best, axis=0).tolist()
+    return medians
 
 
 def parts(documents: list[Document], corpus: CorpusIndex) -> dict[str, float]:
@@ -205,9 +219,9 @@ def million(documents: list[Document], count: int, sentences_a_chunk: int) -> No
     def exact(_: str, vector: Vector) -> object:
         return index.search(vector, 8)
 
-    for _ in range(3):
-        print(f"  question    {ask(whole):10.1f}")
-        print(f"  exact MaxP  {ask(exact):10.1f}")
+    ours, theirs = in_turns(whole, exact)
+    print(f"  question    {ours:10.1f}, {ours / theirs:.2f} times exact MaxP")
+    print(f"  exact MaxP  {theirs:10.1f}")
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e6
     print(f"  peak memory {peak:10.1f} GB")
 
