@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Final, get_args
@@ -20,6 +21,11 @@ _WIDTH: Final = 384
 _MOST_PIECES: Final = 254
 # As many texts go through a layer one after the other, while its weights are in the cache.
 _MOST_TEXTS: Final = 16
+# Where a link of Markdown leads. What code such as ``made[0](text)`` calls with is no address.
+_ADDRESS: Final = re.compile(
+    r"(?<=\])\((?=[^\s()]*[/#]|[\w.-]+\.(?:md|html?|ipynb)\))"
+    r"(?:[^\s()]|\([^\s()]*\))*(?: +\"[^\"\n]*\")?\)"
+)
 
 
 class MiniLmEmbedder:
@@ -29,7 +35,8 @@ class MiniLmEmbedder:
     accordingly. Needs the extra ``local`` and no network; neither torch nor a tokenizer. A text's
     vector is the same whatever is embedded with it and however many threads there are; another
     processor may change its last bits. With the float32 weights it is sentence-transformers' vector
-    to 1e-6, except for texts that hold a marker such as ``[SEP]``, which is read as its characters.
+    to 1e-6, except for texts that hold a marker such as ``[SEP]``, which is read as its characters,
+    or a link of Markdown, of which the address is not read, as no reader of the page sees it.
 
     The packages are third parties' uploads, so the checksum of the file of weights is compared with
     the one this release was tested with before it is used, and no code of the package is run.
@@ -70,7 +77,8 @@ class MiniLmEmbedder:
         order = sorted(range(len(texts)), key=lambda n: -len(texts[n]))
 
         def embed(numbers: list[int]) -> None:
-            made[numbers] = self._network([pieces(texts[n], _MOST_PIECES) for n in numbers])
+            shown = [_ADDRESS.sub("", texts[number]) for number in numbers]
+            made[numbers] = self._network([pieces(text, _MOST_PIECES) for text in shown])
 
         groups = _groups(order, self._workers)
         with threadpool_limits(limits=1, user_api="blas"):

@@ -45,6 +45,25 @@ def test_a_vector_is_the_same_whatever_is_embedded_with_it(drawn, texts):
         assert np.array_equal(made, np.reshape(alone, (len(texts), 384)))
 
 
+@pytest.mark.parametrize(
+    ("text", "read"),
+    [
+        ("See [CORS](../tutorial/cors.md#use).", "See [CORS]."),
+        ('[A](https://example.org/a_(b) "About A"), ![b](b.png)', "[A], ![b](b.png)"),
+        ("[Settings](settings.md) and [below](#below)", "[Settings] and [below]"),
+        ("[a](b/c)[d](/e)", "[a][d]"),
+    ],
+)
+def test_addresses_of_links_are_not_read(drawn, text, read):
+    assert np.array_equal(*drawn[0]([text, read], "document"))
+
+
+@pytest.mark.parametrize("text", ["made[0](text)", "call[name](self.app)", "[a](b c/d)", "a (b/c)"])
+def test_what_is_no_address_is_read(drawn, text):
+    vector, other = drawn[0]([text, text.partition("(")[0]], "document")
+    assert not np.allclose(vector, other)
+
+
 def test_it_says_which_weights_it_has(drawn):
     assert isinstance(drawn[0], Embedder)
     assert repr(drawn[0]) == f"MiniLmEmbedder(weights={drawn[0].weights!r})"
