@@ -61,7 +61,6 @@ _TIE: Final = 1e-9
 # From here on the compiled kernels repay the half second it takes to load them.
 _COMPILE_FROM: Final = 200_000
 
-
 # Up to _SMALL passages all are scored. Of more, at least _CANDIDATES are, at first.
 _SMALL: Final = 2_000
 _CANDIDATES: Final = 256
@@ -532,7 +531,7 @@ class _Reading:
         self._add(np.flatnonzero((limits >= self._least) & ~self._known))
 
     def _largest_but(self, wanted: int, limits: NDArray[np.float32]) -> float:
-        """Return at most the limit of so many passages; minus infinity where all are scored."""
+        """Return a limit that so many passages reach; minus infinity where all are to be scored."""
         if max(wanted, _SMALL) >= len(limits):
             return -np.inf
         return float(nearly_largest(limits[np.newaxis], wanted)[0])

@@ -22,12 +22,16 @@ class PassageWords:
 
     Args:
         postings: the words of each passage.
+
+    Attributes:
+        postings: these.
+        rough: what is added to the count of a term in each passage, float32.
     """
 
     def __init__(self, postings: Postings) -> None:
         self.postings = postings
         self._mean = float(postings.lengths.sum()) / max(len(postings), 1) or 1.0
-        self._rough = self.damping(postings.lengths).astype(np.float32)
+        self.rough = self.damping(postings.lengths).astype(np.float32)
 
     def damping(self, lengths: Floats) -> Floats:
         """Return what is added to the count of a term in passages of these lengths."""
@@ -40,7 +44,7 @@ class PassageWords:
             terms: the terms.
             rarity: the power of the inverse document frequency.
         """
-        return WordScores(self, self._rough, terms, rarity)
+        return WordScores(self, terms, rarity)
 
 
 class WordScores:
@@ -48,7 +52,6 @@ class WordScores:
 
     Args:
         words: the words of passages.
-        damping: what is added to a count in each passage, but for rounding.
         terms: the distinct terms of the question.
         rarity: the power of the inverse document frequency.
 
@@ -57,13 +60,7 @@ class WordScores:
         upper: at least the sum of the weights in each passage, float32 of shape (passages,).
     """
 
-    def __init__(
-        self,
-        words: PassageWords,
-        damping: NDArray[np.float32],
-        terms: Iterable[str],
-        rarity: float,
-    ) -> None:
+    def __init__(self, words: PassageWords, terms: Iterable[str], rarity: float) -> None:
         self._words = words
         self._terms: list[str] = []
         self._factors: list[float] = []
@@ -79,7 +76,7 @@ class WordScores:
             self._terms.append(term)
             self._factors.append(idf**rarity)
             weights = counts.astype(np.float32)
-            weights /= weights + damping.take(holders)
+            weights /= weights + words.rough.take(holders)
             weights *= self._factors[-1]
             self._matches.append((holders, weights))
             np.add.at(self.upper, holders, weights)
