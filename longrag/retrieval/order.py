@@ -428,7 +428,6 @@ class _Reading:
         for holders, score in order._title_scores(question, self._words.rarest):
             self._title[holders] = score / order._shared_by(holders)
             self._limit[holders] += self._title[holders]
-        self._largest = self._find_largest()
         # The same by what the words counted when the candidates were chosen.
         self._bound = self._limit
         self._left = np.ones(len(self._words))
@@ -446,11 +445,15 @@ class _Reading:
         self._wanted = _CANDIDATES
         self._least = self._largest_but(self._wanted, self._limit)
         self._add(np.flatnonzero(self._limit >= self._least))
+        self._largest = self._find_largest()
 
     def _find_largest(self) -> float:
         """Return the largest score that the question alone gives a passage."""
-        least = float(self._score_alone(np.array([self._limit.argmax()]))[0][0])
-        return float(self._score_alone(np.flatnonzero(self._limit >= least - _TIE))[0].max())
+        largest = float(self._direct.max())
+        if largest < self._least:
+            near = np.flatnonzero(self._limit >= largest - _TIE)
+            largest = float(self._score_alone(near)[0].max())
+        return largest
 
     def _score_alone(self, passages: Numbers) -> tuple[Floats, Floats]:
         """Return the scores of passages by the question alone, and the weights of its words."""
@@ -578,18 +581,24 @@ class _Reading:
         np.add.at(room, holders, values)
         room[order._together(taken)] = 0
         by_names = room.take(reached)
-        by_names = share * by_names / (by_names.max(initial=0.0) or 1.0)
+        factor = share / (by_names.max(initial=0.0) or 1.0)
+        by_names *= factor
         led = _Led(taken, reached, by_names, len(holders), by_link)
         self._led.append(led)
         raised = led.leads
-        room[reached] = raised
-        leads = room[self._candidates]
+
+        def leads_of(passages: Numbers) -> Floats:
+            leads: Floats = room[passages] * factor
+            leads[np.isin(passages, linked)] += by_link
+            return leads
+
+        leads = leads_of(self._candidates)
         more = leads > self._lead
         self._lead[more], self._leader[more] = leads[more], len(self._led)
         if self._least > -np.inf:
             likely = reached[self._bound.take(reached) + raised >= self._least]
             likely = np.unique(likely[~self._known[likely]])
-            self._add_candidates(likely, room[likely], np.full(len(likely), len(self._led)))
+            self._add_candidates(likely, leads_of(likely), np.full(len(likely), len(self._led)))
         room[reached] = 0
 
 
