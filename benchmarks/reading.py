@@ -317,6 +317,7 @@ def embed(corpus: Corpus, texts: list[str], kind: str, kept: Path | None) -> dic
         vectors = MiniLmEmbedder(weights="float32", workers=1)(missing, "document")
         known |= dict(zip(missing, np.asarray(vectors, np.float32), strict=True))
         if kept:
+            kept.parent.mkdir(parents=True, exist_ok=True)
             np.savez(kept, keys=list(keys.values()), vectors=[known[text] for text in keys])
     return known
 
