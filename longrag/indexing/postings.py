@@ -30,7 +30,7 @@ _STEP: Final = 2.0**-24
 _STRIP: Final = 1 << 22
 
 
-@lru_cache(maxsize=1 << 19)
+@lru_cache(maxsize=1 << 16)
 def _key(term: str) -> int:
     digest = blake2b(term.encode("utf-8", "surrogatepass"), digest_size=8).digest()
     return int.from_bytes(digest, "little")
@@ -280,7 +280,8 @@ class Postings:
             self._segments, self._firsts.tolist(), self._held, strict=False
         ):
             rarity = self.idf_of(held) ** 2 / _STEP
-            table = (1 + np.log(np.maximum(np.arange(segment.counts.max(initial=0) + 1), 1))) ** 2
+            largest = int(segment.counts.max(initial=0))
+            table = (1 + np.log(np.maximum(np.arange(largest + 1), 1))) ** 2
             own = squares[first : first + len(segment)]
             for strip in segment.strips():
                 starts = segment.starts[strip.start : strip.stop + 1]
