@@ -92,7 +92,7 @@ class GivenUnits:
 
 
 class StoreInMemory:
-    """The documents of a store in memory, those that a filter passes."""
+    """The documents of a store in memory, those that a filter passes at the time of a question."""
 
     def __init__(
         self, store: InMemoryVectorStore, passes: Callable[[Document], bool] | None
@@ -101,14 +101,17 @@ class StoreInMemory:
         self._passes = passes
 
     def state(self) -> object:
-        """Return the rows of the store."""
-        return [(id_, row["text"], row["metadata"]) for id_, row in self._store.store.items()]
+        """Return the documents that pass now."""
+        rows = self._store.store.items()
+        found = (
+            Document(id=id_, page_content=row["text"], metadata=row["metadata"])
+            for id_, row in list(rows)
+        )
+        return [one for one in found if self._passes is None or self._passes(one)]
 
     def read(self, state: Any, tokenizer: WordTokenizer | None) -> Keywords[Document]:
         """Index the documents with their titles."""
-        found = (Document(id=id_, page_content=t, metadata=m) for id_, t, m in state)
-        kept = [one for one in found if self._passes is None or self._passes(one)]
-        return _index_documents(kept, tokenizer)
+        return _index_documents(state, tokenizer)
 
 
 def _index_documents(

@@ -165,6 +165,18 @@ def test_changes_of_a_store_in_memory_are_followed(embedding):
     assert len(retriever.invoke("zebra", k=99)) == len(PAGES)
 
 
+def test_a_filter_of_a_store_is_asked_for_each_question(embedding):
+    allowed = set()
+    passing = {"filter": lambda document: document.id in allowed}
+    retriever = HybridRetriever(
+        vectorstore=memory_store(PAGES, embedding), k=12, search_kwargs=passing
+    )
+    for now in ({"p00", "p01"}, {"p01", "p07"}, set()):
+        allowed.clear()
+        allowed.update(now)
+        assert set(ids(retriever.invoke(QUERY))) == now
+
+
 def test_an_empty_store_gives_nothing(embedding):
     assert HybridRetriever(vectorstore=InMemoryVectorStore(embedding)).invoke("a") == []
     assert HybridRetriever(retriever=Plain(found=[]), documents=[]).invoke("a") == []
