@@ -28,7 +28,6 @@ from longrag.errors import (
 
 if TYPE_CHECKING:
     from sqlalchemy import URL, Connection, Engine
-    from sqlalchemy.exc import DBAPIError
 
 _NEW_FILE: Final = 0o600
 _LIBPQ: Final = ("psycopg", "psycopg2")
@@ -139,8 +138,12 @@ class Connections:
         Args:
             statement: the statement.
             patient: whether to wait for other processes.
+
+        Raises:
+            DatabaseError: another process uses the file, or it cannot be written.
+            IndexFormatError: it is damaged.
         """
-        with forks.inside:
+        with self.typed_errors(), forks.inside:
             connection = self._engine.raw_connection()
             try:
                 cursor = connection.cursor()
@@ -312,19 +315,20 @@ class Connections:
         place = place or self.place
         try:
             yield
-        except DBAPIError as error:
-            said = str(error.orig)
+        except (DBAPIError, sqlite3.Error) as raised:
+            error = raised.orig if isinstance(raised, DBAPIError) else raised
+            said = str(error)
             if any(sign in said for sign in _DAMAGE):
                 raise IndexFormatError(
                     f"{place} is damaged, or is not a database of indexes: {said}. Restore it from"
                     " a copy, or build the index in another file."
-                ) from error
+                ) from raised
             if waited_for := _waited_for(error):
                 raise DatabaseTimeoutError(
                     f"{place}: waited {self.timeout:g} s for {waited_for}. Try again, or open the"
                     " index with a larger timeout."
-                ) from error
-            raise DatabaseError(f"{place} cannot be used: {said}") from error
+                ) from raised
+            raise DatabaseError(f"{place} cannot be used: {said}") from raised
         except PoolTimeoutError as error:
             raise DatabaseTimeoutError(
                 f"{place}: waited {self.timeout:g} s for other threads of this process, which use"
@@ -479,10 +483,10 @@ def _without_secrets(url: URL) -> str:
     return url.set(query={}).render_as_string(hide_password=True)
 
 
-def _waited_for(error: DBAPIError) -> str | None:
+def _waited_for(error: BaseException | None) -> str | None:
     """Return what a driver waited for until the time was over; None for other errors."""
-    said = str(error.orig)
-    state = getattr(error.orig, "sqlstate", None) or getattr(error.orig, "pgcode", None)
+    said = str(error)
+    state = getattr(error, "sqlstate", None) or getattr(error, "pgcode", None)
     if state == _LOCK_NOT_AVAILABLE or "locked" in said:
         return "another process that is writing to it"
     if state == _QUERY_CANCELED and "statement timeout" in said:

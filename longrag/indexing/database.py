@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import json
 import os
-import sqlite3
 import zlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
@@ -451,7 +450,8 @@ class IndexDatabase:
         last process that closes the file.
         """
         if self.path is not None:
-            with suppress(sqlite3.OperationalError):
+            # Whatever is wrong with the file now, the change is in it.
+            with suppress(DatabaseError, IndexFormatError):
                 self._connections.run_outside("PRAGMA wal_checkpoint(TRUNCATE)")
 
     def compact(self) -> None:
@@ -461,14 +461,11 @@ class IndexDatabase:
 
         Raises:
             DatabaseError: another process uses the file, or the disk is full. Nothing was changed.
+            IndexFormatError: the file is damaged.
         """
-        if self.path is None:
-            return
-        try:
+        if self.path is not None:
             # Not in a transaction: SQLite does this outside of any.
             self._connections.run_outside("VACUUM", patient=True)
-        except sqlite3.OperationalError as error:
-            raise DatabaseError(f"{self._place} cannot be compacted: {error}") from error
 
     def _read_row(self) -> Row[Any] | None:
         with self._transaction() as connection:

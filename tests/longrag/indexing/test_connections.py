@@ -189,6 +189,49 @@ def test_damage_of_what_is_recorded_of_an_index_is_found(tmp_path):
             opened(path)
 
 
+def test_a_change_counts_though_the_log_cannot_be_emptied(tmp_path, monkeypatch):
+    database = IndexDatabase(tmp_path / "index.db", name="i", kind="k", timeout=0.2)
+    database.settings({})
+    connections, over, held = database._connections, threading.Event(), threading.Semaphore(0)
+
+    def read():
+        with connections.transaction():
+            held.release()
+            over.wait(60)
+
+    readers = [threading.Thread(target=read) for _ in range(15)]
+
+    def in_use(*arguments, **options):
+        # After the change is committed, as many threads read as there are connections.
+        for reader in readers:
+            reader.start()
+            held.acquire()
+        return run_outside(*arguments, **options)
+
+    run_outside = connections.run_outside
+    monkeypatch.setattr(connections, "run_outside", in_use)
+    revision = database.write(ItemsChange(put={"part": {"a": b"b"}}), after=database.revision())
+    over.set()
+    for reader in readers:
+        reader.join()
+    assert database.revision() == revision
+    assert database.fetch("part", ["a"]) == {"a": b"b"}
+
+
+def test_a_damaged_file_is_not_compacted(tmp_path):
+    path = tmp_path / "index.db"
+    database = IndexDatabase(path, name="i", kind="k")
+    database.settings({})
+    items = {str(number): os.urandom(3000) for number in range(100)}
+    database.write(ItemsChange(put={"part": items}), after=database.revision())
+    database._connections.close()
+    with path.open("r+b") as file:
+        file.seek(20 * 4096)
+        file.write(b"\xff" * 30 * 4096)
+    with pytest.raises(IndexFormatError, match="damaged"):
+        IndexDatabase(path, name="i", kind="k").compact()
+
+
 def test_no_message_holds_a_password_of_a_url():
     for url in (
         "postgresql+psycopg://user:secret@127.0.0.1:1/name",
