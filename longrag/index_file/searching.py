@@ -16,6 +16,7 @@ from longrag.index_file.places import SourceRange, locate
 from longrag.index_file.quotes import Quote, quote_passages
 from longrag.indices.corpus import CorpusIndex
 from longrag.indices.corpus_order import order_of
+from longrag.locks import Lock
 from longrag.models.text_model import Show
 from longrag.retrieval.reading import check_token_budget
 from longrag.retrieval.units import check_k, embed_query
@@ -113,6 +114,8 @@ class IndexFile:
         options: Mapping[str, Any] | None = None,
     ) -> None:
         self.path = path
+        # Of threads that ask at the same time one opens a part, and the others wait for it.
+        self._lock = Lock(reentrant=True)
         self._table, self._catalog = read_catalog(path)
         self._revision = self._table.revision()
         self._given, self._options = embedder, options or {}
@@ -122,11 +125,12 @@ class IndexFile:
     @property
     def catalog(self) -> Catalog:
         """What is in the file now."""
-        if (revision := self._table.revision()) != self._revision:
-            self._table, self._catalog = read_catalog(self.path)
-            self._revision = revision
-            self._check_embedder()
-        return self._catalog
+        with self._lock:
+            if (revision := self._table.revision()) != self._revision:
+                self._table, self._catalog = read_catalog(self.path)
+                self._revision = revision
+                self._check_embedder()
+            return self._catalog
 
     @property
     def units(self) -> CorpusIndex:
@@ -275,12 +279,13 @@ class IndexFile:
 
     def _open(self, name: str, make: Any) -> Any:
         """Return a part that was opened before, or open it and forget those that are gone."""
-        if name not in self._opened:
-            made = make()
-            kept = {*self._catalog.names, self._catalog.embedder}
-            self._opened = {key: one for key, one in self._opened.items() if key in kept}
-            self._opened[name] = made
-        return self._opened[name]
+        with self._lock:
+            if name not in self._opened:
+                made = make()
+                kept = {*self._catalog.names, self._catalog.embedder}
+                self._opened = {key: one for key, one in self._opened.items() if key in kept}
+                self._opened[name] = made
+            return self._opened[name]
 
     def _units(
         self, question: str, token_budget: int | None, k: int, source: ReadSource

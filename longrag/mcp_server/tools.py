@@ -135,8 +135,9 @@ class IndexTools:
             raise InvalidParameterError("prefix", prefix, "a string")
         _check_number("count", count, MAX_COUNT)
         _check_start(start)
-        found = [one for id_, one in self._index.documents.items() if id_.startswith(prefix)]
-        shown = found[start : start + count]
+        documents = self._index.documents
+        found = [id_ for id_ in documents if id_.startswith(prefix)]
+        shown = [documents[id_] for id_ in found[start : start + count]]
         listed = [
             {"path": one.id, "title": one.title, "characters": len(one.text)} for one in shown
         ]

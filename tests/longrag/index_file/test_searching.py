@@ -1,10 +1,14 @@
 """What is found keeps to the budget and says where it is from; an answer quotes it."""
 
 import sqlite3
+import threading
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
 from longrag.errors import IndexFormatError, InvalidParameterError
+from longrag.index_file import searching
+from longrag.index_file.parts import open_units
 from longrag.index_file.searching import IndexFile
 from longrag.models import count_tokens
 from tests.longrag.index_file.test_filling import WORDS
@@ -14,6 +18,25 @@ from tests.longrag.index_file.test_filling import WORDS
 def opened(index):
     file, _ = index(tree=True)
     return IndexFile(file)
+
+
+def test_threads_that_ask_at_once_open_the_file_once(opened, monkeypatch):
+    together, made = threading.Barrier(4), []
+
+    def open_once(*arguments, **options):
+        made.append(arguments)
+        return open_units(*arguments, **options)
+
+    def ask(_):
+        together.wait()
+        return opened.search("When was the harbour built?")
+
+    monkeypatch.setattr(searching, "open_units", open_once)
+    with ThreadPoolExecutor(4) as threads:
+        found = list(threads.map(ask, range(4)))
+    assert len(made) == 1
+    assert found[0]
+    assert found == [found[0]] * 4
 
 
 def test_an_answer_names_the_line(opened):
