@@ -109,7 +109,7 @@ class IncrementalGrouping:
         for block in self._holders.get(key, ()):
             vectors = block.vectors
             if vectors is not None:
-                return vectors[list(block.keys).index(key)]
+                return vectors[block.places[key]]
         return None
 
     @property

@@ -77,6 +77,11 @@ class Block:
         """A name of what is embedded."""
         return sha256(b"".join(self.keys)).hexdigest()
 
+    @cached_property
+    def places(self) -> Mapping[bytes, int]:
+        """The number of the vector of each key."""
+        return {key: number for number, key in enumerate(self.keys)}
+
     @property
     def embedded(self) -> bool:
         """Whether there are vectors."""

@@ -32,6 +32,9 @@ TOKEN: Final = re.compile(
     re.VERBOSE,
 )
 
+# What stands before the text of a line that is quoted.
+_MARGIN: Final = re.compile("[> \t\xa0]*")
+
 _NEGATIONS: Final = frozenset(
     re.findall(
         r"\S+",
@@ -68,7 +71,7 @@ class Region(NamedTuple):
     fenced: bool
 
 
-@lru_cache(1 << 18)
+@lru_cache(1 << 16)
 def fold(word: str) -> str:
     """Return the form in which a word is compared; an exponent or a fraction stays what it is."""
     if word.isascii():
@@ -86,6 +89,8 @@ def fold(word: str) -> str:
 def read_tokens(text: str) -> list[Token]:
     """Return what is compared of a text, in order."""
     found: list[Token] = []
+    # The last sign that may open a line, and where its line's margin ends.
+    seen, margin = 0, _margin_of(text, 0)
     for match in TOKEN.finditer(text):
         kind = match.lastgroup
         start, end = match.span()
@@ -99,12 +104,20 @@ def read_tokens(text: str) -> list[Token]:
             norm = "<" if match[0] == "&lt;" else ">"
         else:
             norm = match[0].strip()
-            if norm in ">+*" and not text[text.rfind("\n", 0, start) + 1 : start].strip("> \t\xa0"):
-                continue  # what opens an item of a list, or a line that is quoted
+            if norm in ">+*":
+                line = text.rfind("\n", seen, start) + 1
+                seen, margin = start, _margin_of(text, line) if line else margin
+                if start <= margin:
+                    continue  # what opens an item of a list, or a line that is quoted
             norm = "-" if norm in "‐‑‒–—―−" else norm
         if norm:
             found.append(Token(norm, start, end))
     return found
+
+
+def _margin_of(text: str, line: int) -> int:
+    margin = _MARGIN.match(text, line)
+    return margin.end() if margin else line
 
 
 def links_of(text: str) -> list[str]:

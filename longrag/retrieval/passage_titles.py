@@ -1,4 +1,4 @@
-"""The titles of passages, and which of them a question holds word for word."""
+"""The titles of passages, and which of them a question holds."""
 
 from __future__ import annotations
 
@@ -13,18 +13,18 @@ from longrag.models.words import terms
 
 # Longer titles are sentences, which no question repeats.
 _MAX_TITLE_TERMS: Final = 32
-_PARENTHESIS: Final = re.compile(r"\s*\([^()]*\)\s*\Z")
+_PARENTHESIS: Final = re.compile(r"\([^()]*\)\Z")
 
 
 def bare_title(title: str) -> str:
     """Return a title without a parenthesis at its end, so that "Rush (band)" is "Rush"."""
-    return _PARENTHESIS.sub("", title)
+    return _PARENTHESIS.sub("", title.rstrip()).rstrip()
 
 
 def title_runs(title: str) -> list[str]:
     """Return the words by which a question holds a bare title, in one string; nothing for no words.
 
-    They are found as whole words, in any letter case.
+    They are found as whole words, in any letter case and by their stems.
     """
     words = [term for term, _ in terms(bare_title(title))]
     return [" ".join(words)] if 0 < len(words) <= _MAX_TITLE_TERMS else []

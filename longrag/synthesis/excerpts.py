@@ -9,12 +9,12 @@ from dataclasses import dataclass
 from functools import cached_property
 from heapq import nlargest
 from itertools import chain, count, groupby
-from typing import Final, TypeAlias
+from typing import Final, NamedTuple, TypeAlias
 
 from longrag.models.words import CJK_RUN, content_terms, terms
 from longrag.synthesis.blocks import Block, has_code, heading_text, read_blocks
 from longrag.synthesis.questions import parse_question
-from longrag.types import Document, RetrievedUnit, Span
+from longrag.types import Document, RetrievedUnit
 
 # Chosen on questions of benchmarks/answers.py, which says on which.
 _CHARACTERS: Final = 1200
@@ -216,21 +216,19 @@ class _Ranking:
         for section, own in zip(self._sections, matches, strict=True):
             firsts = [i for i in range(len(own)) if before + i in beginnings]
             heading = _HEADING * self._cosine(section.nearest)
-            for first, last in _windows(section.blocks, firsts):
-                shown = section.blocks[first : last + 1]
-                inside = frozenset().union(*(one.counts for one in shown))
-                if not self._about(section, inside):
+            for shown in _windows(section.blocks, own, firsts, frozenset(self._asked)):
+                if not self._about(section, shown.held):
                     continue
-                code = self._wants_way and any(one.code for one in shown)
-                start, end = shown[0].block.start, shown[-1].block.end
+                code = self._wants_way and shown.code
+                first, last = section.blocks[shown.first], section.blocks[shown.last]
+                start, end = first.block.start, last.block.end
                 if self._wants_way and not code:
-                    end = _end_of_code(blocks, before + last, start)
-                most = max(own[first : last + 1])
-                score = heading + _COVERED * self._covered(inside)
-                further = min(sum(own[first : last + 1]) - most, _MOST_FURTHER * most)
-                score += (most + _FURTHER * further) / best
-                score += _RANKED * max(one.score for one in shown) / top if top > 0 else 0.0
-                score += _FIRST_OF_SECTION if shown[0].first else 0.0
+                    end = _end_of_code(blocks, before + shown.last, start)
+                score = heading + _COVERED * self._covered(shown.held)
+                further = min(shown.matches - shown.best, _MOST_FURTHER * shown.best)
+                score += (shown.best + _FURTHER * further) / best
+                score += _RANKED * shown.score / top if top > 0 else 0.0
+                score += _FIRST_OF_SECTION if first.first else 0.0
                 score += _CODE if code else 0.0
                 text = section.text[start:end]
                 yield Excerpt(text, section.document, start, end, section.headings, score)
@@ -307,11 +305,43 @@ def _end_of_code(blocks: Sequence[_Found], at: int, start: int) -> int:
     return blocks[at].block.end
 
 
-def _windows(blocks: Sequence[_Found], firsts: Sequence[int]) -> Iterator[Span]:
-    """Yield the first and the last of blocks that are shown together."""
+class _Window(NamedTuple):
+    """Blocks that are shown together.
+
+    Attributes:
+        first: the number of the first.
+        last: that of the last.
+        held: the words of the question that they hold.
+        best: the largest match of a block.
+        matches: the sum of all.
+        score: the best score by which one was found.
+        code: whether one has code.
+    """
+
+    first: int
+    last: int
+    held: frozenset[str]
+    best: float
+    matches: float
+    score: float
+    code: bool
+
+
+def _windows(
+    blocks: Sequence[_Found],
+    matches: Sequence[float],
+    firsts: Sequence[int],
+    asked: frozenset[str],
+) -> Iterator[_Window]:
+    """Yield the blocks that begin at each of some and are short enough together."""
     for first in firsts:
-        one = blocks[first]
+        begin = blocks[first].block.start
+        held, best, total, score, code = frozenset[str](), 0.0, 0.0, -math.inf, False
         for last in range(first, len(blocks)):
-            if last > first and blocks[last].block.end - one.block.start > _CHARACTERS:
+            one, match = blocks[last], matches[last]
+            if last > first and one.block.end - begin > _CHARACTERS:
                 break
-            yield first, last
+            held |= asked & one.counts.keys()
+            best, total = max(best, match), total + match
+            score, code = max(score, one.score), code or one.code
+            yield _Window(first, last, held, best, total, score, code)
