@@ -7,6 +7,7 @@ by the codes that providers give, also of the errors that they were raised from.
 from __future__ import annotations
 
 import asyncio
+import math
 import re
 import time
 from collections.abc import Iterator, Mapping
@@ -79,7 +80,7 @@ def wanted_wait(error: BaseException) -> float | None:
     """Return the seconds that a server asked to wait for, None if it did not."""
     for one in _chain(error):
         for wait in (_header_wait(one), _detail_wait(getattr(one, "details", None))):
-            if wait is not None:
+            if wait is not None and math.isfinite(wait):
                 return max(wait, 0.0)
     return None
 

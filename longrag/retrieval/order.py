@@ -125,7 +125,7 @@ class PassageOrder:
     for the passages p of other documents: names(h, p) is the cosine of the TF-IDF vectors of their
     names, without the question's, divided by the largest; link(h, p) is min(1, 5 / n) where p is
     the first passage of one of the n documents that the document of h is linked with. title(p) is 0
-    unless the question holds the title of p word for word, and then half the inverse document
+    unless the question holds the words of p's title in a row, and then half the inverse document
     frequency of the title's rarest term, divided by that of the question's rarest term and by the
     number of passages of its document that have this title. Names are words with a capital or a
     digit, and runs of them; in a text without capitals all words are.
@@ -333,6 +333,9 @@ class PassageOrder:
     def _title_scores(self, question: str, rarest: float) -> Iterator[tuple[Numbers, float]]:
         """Yield the passages whose title the question holds, and their score."""
         words = self._words.postings
+        if not rarest:
+            # The question has only words that no passage is searched by.
+            return
         for titled in titled_in(question, self._titles):
             title = bare_title(self._document(int(titled.min())).title)
             held_by = words.held_by(content_terms(title))

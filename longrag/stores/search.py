@@ -307,7 +307,7 @@ class _Made:
         return self.placed[chunk]
 
 
-@lru_cache(maxsize=1 << 10)
+@lru_cache(maxsize=1 << 7)
 def _join(unit_id: str, chunks: tuple[Chunk, ...]) -> _Made:
     """Put a unit together; it is kept for other questions that find the same chunks."""
     # Nobody reads the tokens of a unit of a store, and to count them takes longer than all else.

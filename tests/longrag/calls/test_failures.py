@@ -117,7 +117,7 @@ class TestWhatAServerAsksFor:
         past = email.utils.formatdate(time.time() - 40, usegmt=True)
         assert wanted_wait(answered(503, **{"Retry-After": past})) == 0
 
-    @pytest.mark.parametrize("value", ["soon", "", "-", "12 apples"])
+    @pytest.mark.parametrize("value", ["soon", "", "-", "12 apples", "nan", "inf"])
     def test_what_cannot_be_read_is_nothing(self, value):
         assert wanted_wait(answered(429, **{"retry-after": value})) is None
 

@@ -100,6 +100,21 @@ def test_a_title_that_the_question_holds_as_whole_words_counts_for_its_passage(q
     assert gain == {id_: pytest.approx(0.5 * (id_ in named)) for id_ in gain}
 
 
+@pytest.mark.parametrize("times", [255, 256, 65_535])
+def test_a_word_may_stand_in_a_passage_any_number_of_times(times):
+    documents = [*DOCUMENTS[:3], Document("laugh", "Haha " * times)]
+    found = list(PassageOrder(documents, VECTORS).search("Who laughs haha?", [0.0, 1.0]))
+    assert sorted(ids(found)) == ["keller", "laugh", "mill", "weir"]
+    assert found[0].passage.id == "laugh"
+
+
+def test_a_title_says_nothing_of_a_question_without_a_word_to_search_by():
+    documents = [Document("house", "A film about a house.", "The Others"), *DOCUMENTS[1:]]
+    found = list(PassageOrder(documents, VECTORS, [(0, 1)]).search("Which is the other?", QUERY))
+    assert (found[0].passage.id, found[0].direct) == ("house", 1.0)
+    assert all(np.isfinite(one.score) for one in found)
+
+
 def test_the_passages_of_a_document_share_the_weight_of_its_title():
     documents = [MILL, Document("more", "It is old.", "The mill"), *DOCUMENTS[1:]]
     apart, together = (
