@@ -88,7 +88,8 @@ def evaluate(
         seed: draws the questions, and the samples of the intervals.
         folder: where results are kept; None keeps them in memory.
         cache: where vectors are kept between runs; by default ``vectors`` in the folder.
-        names: what else tells this run from others in the folder, such as the name of ``llm``.
+        names: what else tells this run from others in the folder, such as the name of ``llm`` or
+            the options of an ``embedder``, whose vectors are then made again.
         count_tokens: counts the tokens of what is read.
         watch: is told how far the run is.
 
@@ -120,6 +121,7 @@ def evaluate(
         scorers=scorers,
         language_model=language_model,
         cache=vectors,
+        names=names,
         counter=count_tokens,
     )
     for dataset in datasets:

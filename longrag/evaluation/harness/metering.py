@@ -24,6 +24,8 @@ Generator: TypeAlias = Callable[[str], str]
 """Answers a prompt."""
 
 _BLOCK: Final = 512
+# The keys of ``names`` that no vector depends on.
+_OTHERS: Final = ("llm", "judge", "language_model", "rerankers")
 
 
 @dataclass(slots=True)
@@ -94,6 +96,7 @@ class Models:
         scorers: rerankers by name.
         language_model: a model that can be constrained, if any.
         cache: a folder for vectors of documents and questions; None keeps them in memory alone.
+        names: what tells a run from others; those of models that do not embed are passed over.
     """
 
     def __init__(
@@ -104,6 +107,7 @@ class Models:
         scorers: Mapping[str, Callable[..., Any]] | None = None,
         language_model: LanguageModel | None = None,
         cache: str | os.PathLike[str] | None = None,
+        names: Mapping[str, str] | None = None,
         counter: TokenCounter = count_tokens,
     ) -> None:
         self.meter = Meter()
@@ -113,6 +117,7 @@ class Models:
         self.language_model = language_model
         self.counter = counter
         self._cache = None if cache is None else Path(cache)
+        self._names = repr(sorted((k, v) for k, v in (names or {}).items() if k not in _OTHERS))
 
     def embedder(self, name: str) -> Embedder:
         """Return an embedder by its name.
@@ -149,7 +154,9 @@ class Models:
             raise EmbeddingError(f"the embedder {name!r} gave vectors of two widths") from error
 
     def _embed_kept(self, cache: Path, name: str, texts: Sequence[str], role: Role) -> Vectors:
-        path = cache / f"{_digest(name, self.embedder(name), texts, role)}.npz"
+        embedder = self.embedder(name)
+        kind = getattr(embedder, "__qualname__", type(embedder).__qualname__)
+        path = cache / f"{_digest(name, kind, self._names, role, *texts)}.npz"
         if path.exists():
             with np.load(path, allow_pickle=False) as kept:
                 # What they cost is told as if they had been made now.
@@ -196,10 +203,9 @@ class Models:
         return reply
 
 
-def _digest(name: str, embedder: Embedder, texts: Sequence[str], role: Role) -> str:
+def _digest(*parts: str) -> str:
     digest = sha256()
-    kind = getattr(embedder, "__qualname__", type(embedder).__qualname__)
-    for part in (name, kind, role, *texts):
+    for part in parts:
         encoded = part.encode("utf-8", "surrogatepass")
         digest.update(len(encoded).to_bytes(8, "big"))
         digest.update(encoded)

@@ -402,6 +402,34 @@ def test_vectors_are_kept_between_runs(town, tmp_path):
     assert second.results[0].build["embedded"] == first.results[0].build["embedded"] > 0
 
 
+def test_vectors_of_another_embedder_are_not_those_that_are_kept(tmp_path):
+    pages = (Document("a", "mill river"), Document("b", "church clock"))
+    mills = Dataset("mills", pages, (Question("1", "mill?", ("river",), ("a",)),))
+
+    class Weighted:
+        def __init__(self, weight):
+            self.weight, self.calls = weight, 0
+
+        def __call__(self, texts, role):
+            self.calls += 1
+            of = {True: [self.weight, 1 - self.weight], False: [1 - self.weight, self.weight]}
+            return [[1, 0] if role == "query" else of["mill" in text] for text in texts]
+
+    def run(given, **names):
+        report = evaluate(
+            [mills], [Pipeline.named("passages", k=1)], embedders={"default": given},
+            folder=tmp_path, names=names,
+        )  # fmt: skip
+        return report.results[0].values("R")
+
+    assert run(Weighted(1.0), embedder="w=1") == [1.0]
+    assert run(other := Weighted(0.0), embedder="w=0") == [0.0]
+    assert other.calls == 2
+    # The vectors stay when another model is named.
+    assert run(last := Weighted(0.0), embedder="w=0", llm="b") == [0.0]
+    assert last.calls == 0
+
+
 def test_vectors_are_kept_as_they_are_made(tmp_path):
     """A kill while a corpus is embedded loses the block in hand."""
     documents = tuple(Document(f"{at:04d}", f"text {at}") for at in range(1300))
