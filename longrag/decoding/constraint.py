@@ -280,6 +280,9 @@ class Constraint:
     def _make_ahead(self, state: KeyState, met: tuple[tuple[int, ...], ...]) -> _Ahead:
         capped = self.max_span_tokens is not None and state.depth >= self.max_span_tokens
         tokens = NO_TOKENS if capped else self.index.continuations(state)
+        if not state.depth and len(self._vocabulary.within):
+            # In the substring modes a stretch begins at any token, but with a whole character.
+            tokens = np.setdiff1d(tokens, self._vocabulary.within, assume_unique=True)
         closing = state.depth > 0 and self.index.may_close(state)
         # A key may hold an end token, but an output cannot end in a span.
         barred = _shared(tokens, self.end_ids)

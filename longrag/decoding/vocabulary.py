@@ -23,6 +23,9 @@ BROKEN = "\ufffd"
 # A character has at most four bytes, and a token at least one.
 _PIECES = 4
 
+# A character of four bytes for which no vocabulary has a token.
+_RARE = "\U00012000"
+
 
 class Tail(NamedTuple):
     """The end of a free text, as far as an opening marker may continue it.
@@ -64,12 +67,18 @@ class Vocabulary:
         overruns: for each the tokens with which it would end and other text begin.
         closes: the tokens that are the closing marker, with or without white space around it.
         closing_ids: the tokens of the closing marker as it is written after a key.
+        within: the tokens that begin within a character.
     """
 
     def __init__(
-        self, texts: tuple[str, ...], markers: tuple[str, str], ids: Sequence[int]
+        self,
+        texts: tuple[str, ...],
+        markers: tuple[str, str],
+        ids: Sequence[int],
+        within: TokenArray,
     ) -> None:
         self.texts = texts
+        self.within = within
         self._opening, self._closing = markers
         self.opened = len(self._opening)
         self._borders = _borders(self._opening)
@@ -78,7 +87,7 @@ class Vocabulary:
         self.overruns = [_ids_of(steps, self.opened + 1) for steps in self._steps]
         self.closes = rising(self._closing_tokens())
         self.closing_ids = tuple(int(id_) for id_ in ids)
-        self.broken = rising(i for i, text in enumerate(texts) if text.startswith(BROKEN))
+        self.broken = _broken(texts)
 
     def after_closing(self, token: int) -> str:
         """Return the white space after the marker in a closing token."""
@@ -184,11 +193,27 @@ def read_vocabulary(tokenizer: Tokenizer, markers: tuple[str, str]) -> Vocabular
         ids = tokenizer.encode(f" {markers[1]}")
         check_closing(tokenizer, markers[1])
         others = next(iter(kept.values()), None)
-        texts = _texts(tokenizer, markers[1]) if others is None else others.texts
-        kept[markers] = Vocabulary(texts, markers, ids)
+        if others is None:
+            decode = decoder_in_context(tokenizer, markers[1])
+            texts = tuple(decode((id_,)) for id_ in range(tokenizer.vocab_size))
+            within = _within(tokenizer, texts, decode)
+        else:
+            texts, within = others.texts, others.within
+        kept[markers] = Vocabulary(texts, markers, ids, within)
     return kept[markers]
 
 
-def _texts(tokenizer: Tokenizer, closing: str) -> tuple[str, ...]:
-    decode = decoder_in_context(tokenizer, closing)
-    return tuple(decode((id_,)) for id_ in range(tokenizer.vocab_size))
+def _broken(texts: Sequence[str]) -> TokenArray:
+    return rising(id_ for id_, text in enumerate(texts) if text.startswith(BROKEN))
+
+
+def _within(tokenizer: Tokenizer, texts: Sequence[str], decode: Decode) -> TokenArray:
+    """Return the tokens that begin within a character: those that continue a rare one."""
+    broken = _broken(texts).tolist()
+    rare = list(tokenizer.encode(f" {_RARE}")) if broken else []
+    heads = (rare[:length] for length in range(len(rare) - 1, 0, -1))
+    head = next((ids for ids in heads if decode(ids).endswith(BROKEN)), None)
+    if head is None:
+        return rising(())
+    text = decode(head)
+    return rising(id_ for id_ in broken if decode([*head, id_]) != text + texts[id_])

@@ -206,6 +206,14 @@ def test_stretches_close_where_sentences_end(mode):
     assert constraint.moves(written(constraint, "<<rye.")).closers == frozenset()
 
 
+@pytest.mark.parametrize("mode", ["substring", "fm"])
+def test_a_stretch_begins_with_a_whole_character(mode):
+    text = "漢字は難しい。 Émile 😀"
+    constraint = over([text], Bytes(), mode=mode)
+    allowed = constraint.moves(constraint.start(inside=True)).allowed.tolist()
+    assert allowed == sorted({char.encode()[0] for char in f" {text}"})
+
+
 def test_a_span_that_is_too_long_is_stuck_and_one_at_the_limit_only_closes():
     constraint = over(["abc", "ab", "xyz"], Bytes(), max_span_tokens=3)
     place = written(constraint, "<< ab")

@@ -187,3 +187,14 @@ def test_the_space_before_a_word_is_seen_though_decoding_alone_drops_it():
     # "<" and " <" are "< <", which opens nothing.
     assert [known.texts[token] for token in known.opens[1]] == ["<", " <<"]
     assert [known.texts[token] for token in known.closes] == [">>", " >>"]
+
+
+@pytest.mark.parametrize("errors", ["replace", "strict"])
+def test_the_tokens_that_begin_within_a_character_are_told(errors):
+    known = read_vocabulary(Bytes(errors), ("<<", ">>"))
+    # In UTF-8 these bytes continue a character; those from 0xC0 on begin one, or nothing.
+    assert known.within.tolist() == list(range(0x80, 0xC0))
+
+
+def test_a_tokenizer_of_whole_characters_has_no_token_within_one():
+    assert read_vocabulary(Pieces([*PIECES, BROKEN, " \U00012000"]), ("<<", ">>")).within.size == 0
