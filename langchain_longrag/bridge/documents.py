@@ -61,7 +61,7 @@ def to_core(
     converted = []
     for document in documents:
         id_ = document.id
-        if id_ is None:
+        if not id_:
             id_ = core.stable_id(document.metadata.get("source", ""), document.page_content)
             seen[id_] += 1
             if number_equal and seen[id_] > 1:
@@ -407,8 +407,8 @@ def unit_key_of(document: Document, unit_key: str) -> Any:
     if value is None:
         raise StoreError(
             f"document {document.id} names no unit under {unit_key!r}: make chunks with"
-            " LongUnitTransformer, or pass the metadata key that identifies a unit, such as"
-            " unit_key='source'"
+            " LongUnitTransformer, or pass unit_key=, a metadata key by which each chunk tells its"
+            " unit"
         )
     return value
 

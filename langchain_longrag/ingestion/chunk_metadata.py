@@ -14,7 +14,7 @@ from langchain_core.prompts import BasePromptTemplate
 from langchain_core.runnables import RunnableConfig
 
 from langchain_longrag.bridge.answering import ModelAnswers, to_prompt
-from langchain_longrag.bridge.documents import DESCRIBED, is_unit, to_chunk
+from langchain_longrag.bridge.documents import DESCRIBED, is_described, is_unit, to_chunk
 from langchain_longrag.bridge.passages import identity
 from langchain_longrag.models.identity import llm_identity
 from longrag.calls import Flow
@@ -35,8 +35,8 @@ class ChunkMetadataTransformer(BaseDocumentTransformer):
     One call a chunk. They go into ``metadata`` as ``chunk_title``, ``keywords`` and ``questions``,
     and before the text, so that they are embedded with it; the text itself is then in
     ``metadata["text"]``, and ``MetadataReplacement(key="text")`` puts it back before it is read.
-    A chunk whose answer cannot be read stays as it was, as do long units. Documents are copied,
-    never changed.
+    A chunk whose answer cannot be read stays as it was, as do long units and chunks that were
+    described before. Documents are copied, never changed.
 
     Example:
         ```python
@@ -151,7 +151,8 @@ class ChunkMetadataTransformer(BaseDocumentTransformer):
 
 
 def _is_chunk(document: Document) -> bool:
-    return not is_unit(document) and bool(document.page_content.strip())
+    known = is_unit(document) or is_described(document)
+    return not known and bool(document.page_content.strip())
 
 
 def _to_chunk(document: Document) -> Chunk:

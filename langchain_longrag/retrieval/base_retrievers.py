@@ -49,7 +49,7 @@ class WrappedRetriever:
         search_kwargs: Mapping[str, Any] | None = None,
     ) -> None:
         if (retriever is None) == (vectorstore is None):
-            raise InvalidParameterError.because("Pass either retriever or vectorstore, not both.")
+            raise InvalidParameterError.because("Pass retriever or vectorstore, one of the two.")
         if retriever is not None:
             check_retriever(retriever)
         if vectorstore is not None and not isinstance(vectorstore, VectorStore):

@@ -167,7 +167,7 @@ class MaxPRetriever(CheckedModel, BaseRetriever):
         check_approximate(self.approximate, in_memory=self.vectorstore is None)
         embedded = self.index is not None or self.documents is not None
         if embedded == (self.vectorstore is not None):
-            raise InvalidParameterError.because("Pass either documents or vectorstore, not both.")
+            raise InvalidParameterError.because("Pass documents or vectorstore, one of the two.")
         if embedded and self.embedding is None:
             raise InvalidParameterError.because("Documents have to be embedded: pass embedding.")
         if self.embedding is not None:

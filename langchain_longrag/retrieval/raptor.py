@@ -85,7 +85,7 @@ class RaptorRetriever(TreeSearch):
     def _prepare(self) -> None:
         super()._prepare()
         if (self.index is None) == (self.vectorstore is None):
-            raise InvalidParameterError.because("Pass either index or vectorstore, not both.")
+            raise InvalidParameterError.because("Pass index or vectorstore, one of the two.")
         if self.vectorstore is None:
             return
         search = self._search_settings()

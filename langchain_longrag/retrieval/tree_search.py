@@ -28,7 +28,7 @@ from longrag.models.tokens import count_tokens
 from longrag.retrieval.filters import DocumentFilter, MetadataFilter, both
 from longrag.retrieval.tree_search import Scores, TreeScorer, collapsed, traverse
 from longrag.retrieval.tree_search_settings import Mode, TreeSearchSettings
-from longrag.retrieval.units import embed_query
+from longrag.retrieval.units import check_k, embed_query
 from longrag.types import RetrievedNode, TokenCounter
 
 _LAYER_NODES: Final = 5
@@ -145,6 +145,8 @@ class TreeSearch(CheckedModel, BaseRetriever):
         return [from_node(found, documents) for found in self._take(tree, scores, k)]
 
     def _take(self, tree: Tree, scores: Scores, k: int | None) -> Sequence[RetrievedNode]:
+        if k is not None:
+            check_k(k)
         search = self._search_settings()
         if self.mode == "traversal":
             return traverse(

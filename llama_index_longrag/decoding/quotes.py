@@ -312,7 +312,7 @@ class QuoteQueryEngine(RetrieverQueryEngine):
                 ``index`` and ``retriever``.
         """
         if (index is None) == (retriever is None):
-            raise InvalidParameterError.because("Pass either index or retriever, not both.")
+            raise InvalidParameterError.because("Pass index or retriever, one of the two.")
         if index is not None:
             retriever = index.as_retriever(**retriever_kwargs)
         elif retriever_kwargs:

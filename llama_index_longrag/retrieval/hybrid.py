@@ -288,7 +288,7 @@ def _resolve_retriever(
     retriever: BaseRetriever | None, index: BaseIndex[Any] | None
 ) -> BaseRetriever:
     if (retriever is None) == (index is None):
-        raise InvalidParameterError.because("Pass either retriever or index, not both.")
+        raise InvalidParameterError.because("Pass retriever or index, one of the two.")
     if index is None:
         if not isinstance(retriever, BaseRetriever):
             raise InvalidParameterError("retriever", retriever, "a retriever")

@@ -436,7 +436,7 @@ def _check_source(
     index: VectorStoreIndex | UnitsIndex | None, nodes: Sequence[BaseNode] | None
 ) -> None:
     if (index is None) == (nodes is None):
-        raise InvalidParameterError.because("Pass either index or nodes, not both.")
+        raise InvalidParameterError.because("Pass index or nodes, one of the two.")
     if not (index is None or isinstance(index, VectorStoreIndex) or hasattr(index, "corpus")):
         raise InvalidParameterError(
             "index", type(index).__name__, "a VectorStoreIndex or a LongRAGIndex"

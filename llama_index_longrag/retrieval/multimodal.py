@@ -104,7 +104,7 @@ class MediaQueryEngine(BaseQueryEngine):
     ) -> None:
         super().__init__(callback_manager or Settings.callback_manager)
         if (nodes is None) == (retriever is None):
-            raise InvalidParameterError.because("Pass either nodes or retriever, not both.")
+            raise InvalidParameterError.because("Pass nodes or retriever, one of the two.")
         if retriever is not None and (keep or embed_model is not None):
             raise InvalidParameterError.because(
                 "keep and embed_model go with nodes: omit them with a retriever."

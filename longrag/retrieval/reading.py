@@ -276,7 +276,7 @@ def _ends(one: Ranked, room: int, *, within_sentence: bool) -> list[int]:
     """Return where a passage may be cut: after its sentences, or within the first of them."""
     found, passage = one
     start = begin(one)
-    text = found.unit.text[start : min(passage.end, start + _CHARACTERS_PER_TOKEN * (room + 1))]
+    text = found.unit.text[start : min(passage.end, start + _CHARACTERS_PER_TOKEN * int(room + 1))]
     ends = [end for _, end in split_sentences(text)]
     if within_sentence and ends:
         words = [match.end() for match in _WORD.finditer(text, 0, ends[0])]

@@ -74,6 +74,13 @@ def test_answers_that_cannot_be_read_and_units_leave_documents_as_they_were():
     assert ChunkMetadataTransformer(model).transform_documents(blank) == blank
 
 
+def test_what_was_described_before_keeps_its_text():
+    once = ChunkMetadataTransformer(replying(written)).transform_documents(PAGES)
+    model = replying(written)
+    assert ChunkMetadataTransformer(model).transform_documents(once) == once
+    assert not model.prompts
+
+
 @pytest.mark.parametrize("later", [False, True])
 def test_what_was_paid_is_kept_when_a_run_fails(tmp_path, later):
     def run(model: Any) -> Any:

@@ -258,11 +258,11 @@ def test_bad_settings_are_refused_by_name(embedding):
         with pytest.raises(InvalidParameterError, match=f"^{name} must be"):
             HybridRetriever(vectorstore=store, **{name: value})
     with pytest.raises(
-        InvalidParameterError, match="Pass either retriever or vectorstore, not both"
+        InvalidParameterError, match="Pass retriever or vectorstore, one of the two"
     ):
         HybridRetriever()
     with pytest.raises(
-        InvalidParameterError, match="Pass either retriever or vectorstore, not both"
+        InvalidParameterError, match="Pass retriever or vectorstore, one of the two"
     ):
         HybridRetriever(vectorstore=store, retriever=store.as_retriever())
     with pytest.raises(InvalidParameterError, match="does not tell which documents"):

@@ -113,11 +113,11 @@ def test_unknown_arguments_of_a_call_are_refused(embedding):
 def test_exactly_one_source_is_needed(embedding):
     store = memory_store([], embedding)
     with pytest.raises(
-        InvalidParameterError, match="Pass either documents or vectorstore, not both"
+        InvalidParameterError, match="Pass documents or vectorstore, one of the two"
     ):
         MaxPRetriever(embedding=embedding)
     with pytest.raises(
-        InvalidParameterError, match="Pass either documents or vectorstore, not both"
+        InvalidParameterError, match="Pass documents or vectorstore, one of the two"
     ):
         MaxPRetriever(documents=[], embedding=embedding, vectorstore=store)
     with pytest.raises(

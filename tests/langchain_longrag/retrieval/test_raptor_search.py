@@ -271,8 +271,8 @@ async def test_an_empty_index_finds_nothing_and_asks_nobody():
         ({"mode": "sideways"}, 'mode must be "collapsed" or "traversal"'),
         ({"scoring": "tfidf"}, 'scoring must be "cosine" or "bm25"'),
         ({"token_budget": 0}, "token_budget must be"),
-        ({"k": 0}, "top_k must be|k must be"),
-        ({"k": True}, "top_k must be|k must be"),
+        ({"k": 0}, "^k must be"),
+        ({"k": True}, "^k must be"),
         ({"mode": "traversal", "depth": 0}, "depth must be an integer"),
         ({"mode": "traversal", "start_level": -1}, "start_level must be an integer"),
         ({"depth": 1}, "mode='collapsed' does not take depth"),
@@ -329,7 +329,7 @@ def test_unknown_settings_and_two_or_no_sources_are_refused():
         RaptorIndex(embedding=HashEmbeddings(), batch=3)
     store = InMemoryVectorStore(HashEmbeddings())
     for sources in ({}, {"index": empty, "vectorstore": store}):
-        with pytest.raises(InvalidParameterError, match="Pass either index or vectorstore"):
+        with pytest.raises(InvalidParameterError, match="Pass index or vectorstore"):
             RaptorRetriever(**grouped(**sources))
     other = ({"mode": "traversal"}, {"scoring": "bm25"}, {"redundancy": 0.5}, {"compare": "all"})
     for settings in other:

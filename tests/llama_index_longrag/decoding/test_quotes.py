@@ -130,7 +130,7 @@ class Shape(BaseModel):
 def test_what_cannot_be_is_refused():
     with pytest.raises(InvalidParameterError, match="writes text"):
         engine(Writing().as_structured_llm(Shape))
-    with pytest.raises(InvalidParameterError, match="Pass either index or retriever, not both"):
+    with pytest.raises(InvalidParameterError, match="Pass index or retriever, one of the two"):
         QuoteQueryEngine.from_args(None, Writing())
     with pytest.raises(InvalidParameterError, match="go with index: omit similarity_top_k"):
         QuoteQueryEngine.from_args(

@@ -500,7 +500,7 @@ async def test_an_empty_engine_generates_and_embeds_nothing(pictures, how):
 @pytest.mark.parametrize(
     ("changed", "message"),
     [
-        ({"nodes": None}, "Pass either nodes or retriever, not both"),
+        ({"nodes": None}, "Pass nodes or retriever, one of the two"),
         ({"image_threshold": 1.5}, "image_threshold must be a cosine"),
         ({"caption_threshold": None}, "caption_threshold must be a cosine"),
         ({"image_generator": "draw"}, "image_generator must be an LLM or a function"),
