@@ -33,7 +33,7 @@ MEASURES: Final = {
     "refined EM": "or one contains the other (LongRAG 6.2)",
     "F1": "tokens that the reader's answer shares with an accepted one",
     "ROUGE-L": "longest common subsequence with an accepted answer, F-measure",
-    "accuracy": "the option nearest to the reader's answer is the right one",
+    "accuracy": "the right option alone is nearest to the reader's answer",
 }
 """The measures, in the order of the tables."""
 
@@ -134,6 +134,7 @@ def _answer_measures(question: Question, answer: str) -> Measures:
     if _is_long(question):
         found["ROUGE-L"] = rouge_l(answer, answers).f_measure
     if question.options:
-        nearest = max(question.options, key=lambda option: token_f1(answer, [option]))
-        found["accuracy"] = float(nearest == answers[0])
+        right = token_f1(answer, [answers[0]])
+        others = [token_f1(answer, [one]) for one in question.options if one != answers[0]]
+        found["accuracy"] = float(right > max(others, default=0.0))
     return found

@@ -221,9 +221,11 @@ class Variant:
         changed = {
             name: value for name, value in asdict(self.settings).items() if value != default[name]
         }
+        made = self.pipeline.make
         own = {
             "settings": changed,
-            "make": _name(self.pipeline.make),
+            # Two of a person's own may be made by functions that have one name, such as lambdas.
+            "make": "" if made is None else f"{self.pipeline.name}:{_name(made)}",
             "options": {name: repr(value) for name, value in self.pipeline.options.items()},
             "doc_id_key": self.pipeline.doc_id_key,
         }
@@ -395,7 +397,5 @@ def _idle(pipeline: Pipeline, settings: PipelineSettings) -> set[str]:
     return {name for name, is_idle in unread.items() if is_idle}
 
 
-def _name(made: Callable[..., object] | None) -> str:
-    if made is None:
-        return ""
+def _name(made: Callable[..., object]) -> str:
     return f"{getattr(made, '__module__', '')}:{getattr(made, '__qualname__', repr(made))}"

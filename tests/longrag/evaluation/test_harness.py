@@ -312,6 +312,26 @@ def test_options_are_shown_to_the_model_and_the_nearest_counts(town):
     assert result.values("accuracy") == [1.0]
 
 
+@pytest.mark.parametrize(
+    ("answer", "right"),
+    [
+        ("Because of rain", 1.0),
+        ("It was the rain.", 1.0),
+        ("I do not know", 0.0),
+        ("", 0.0),
+        ("Rain and snow", 0.0),
+        ("wind", 0.0),
+    ],
+)
+def test_an_answer_that_is_near_no_option_or_several_is_not_right(answer, right):
+    options = ("Rain", "Snow", "Wind")
+    for given in (options, options[::-1]):
+        question = Question("1", "Why?", ("Rain",), options=given)
+        why = Dataset("why", (Document("a", "Rain."),), (question,))
+        found = RecordScorer(count_tokens, why).score(question, AnswerRecord((), (), answer))
+        assert found["accuracy"] == right
+
+
 def test_modules_are_those_of_the_recipes(town):
     chatty = replace(town.questions[0], id="hello", text="Write a haiku about the sea")
     asked = replace(town, questions=(*town.questions, chatty))
@@ -614,6 +634,19 @@ def test_other_texts_settings_or_names_are_asked_again(town, tmp_path):
     changed = replace(town, documents=(replace(town.documents[0], text="new"), *town.documents[1:]))
     assert run(changed) == 2
     assert run(names={"llm": "b"}) == 3
+
+
+@pytest.mark.parametrize("name", ["town", "a long name " * 6])
+def test_two_functions_of_one_name_do_not_share_their_results(town, tmp_path, name):
+    """Names are cut and cleaned for the names of files."""
+    found = [
+        Pipeline("my a", make=lambda corpus: lambda question: [("built in 1800", "harbour.md")]),
+        Pipeline("my-a", make=lambda corpus: lambda question: [("nothing", "inn.md")]),
+    ]
+    asked = replace(town, name=name, questions=town.questions[:1])
+    for _ in range(2):
+        results = evaluate([asked], found, folder=tmp_path).results
+        assert [one.values("R") for one in results] == [[1.0], [0.0]]
 
 
 def test_the_same_seed_gives_the_same_table(town):
