@@ -274,12 +274,27 @@ def _pipeline(entry: Any, default: Mapping[str, Any]) -> Pipeline:
         return Pipeline(
             name,
             change(PipelineSettings(), changes),
-            import_object("import", given["import"]),
+            _made(given["import"], given.get("options", {})),
             dict(given.get("options", {})),
             given.get("doc_id_key"),
         )
     known = Pipeline.named(base, **changes)
     return Pipeline(name, known.settings)
+
+
+def _made(path: Any, options: Mapping[str, Any]) -> Callable[..., object]:
+    """Return what makes a pipeline; what is asked itself is known by its import path."""
+    made: Callable[..., object] = import_object("import", path)
+    if hasattr(made, "__qualname__"):
+        return made
+    if options:
+        raise InvalidParameterError("options", options, f"none, since {path!r} takes no arguments")
+
+    def give(dataset: Dataset) -> object:
+        return made
+
+    give.__qualname__ = f"{path} {made!r}"
+    return give
 
 
 def _grid(given: Any) -> dict[str, list[Any]]:

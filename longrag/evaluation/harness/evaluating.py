@@ -69,7 +69,9 @@ def evaluate(
     longer or is judged. A run with the same arguments goes on where an earlier one was stopped, at
     whatever moment, and gives the same tables. A kill loses the question in hand and those of the
     0.2 seconds before it, which are asked again; an exception loses the question in hand alone. A
-    change of a data set's texts, of a pipeline's settings or of ``names`` asks again.
+    change of a data set's texts, of a pipeline's settings or of ``names`` asks again. A pipeline of
+    your own is known by its name and that of ``make``, an object by its class and what ``repr``
+    shows: a change of its code is one that ``names`` has to tell.
 
     Args:
         datasets: each of a different name.

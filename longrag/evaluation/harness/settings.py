@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 import itertools
 import json
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields, replace
 from hashlib import sha256
@@ -32,6 +33,7 @@ Compress: TypeAlias = Literal["off", "extractive", "abstractive"]
 Reader: TypeAlias = Literal["off", "extractive", "llm"]
 
 
+_ADDRESS: Final = re.compile(r" at 0x[0-9A-Fa-f]+")
 _CHOICES: Final = (
     "unit", "search", "summarizer", "gate", "transform", "repack", "compress", "reader",
 )  # fmt: skip
@@ -229,7 +231,9 @@ class Variant:
             "options": {name: repr(value) for name, value in self.pipeline.options.items()},
             "doc_id_key": self.pipeline.doc_id_key,
         }
-        return sha256(json.dumps(own, sort_keys=True).encode()).hexdigest()[:16]
+        # Another process has the same object at another address.
+        shown = _ADDRESS.sub("", json.dumps(own, sort_keys=True))
+        return sha256(shown.encode()).hexdigest()[:16]
 
 
 def variants(

@@ -177,6 +177,32 @@ def test_questions_are_asked_of_their_own_page_where_a_config_says_so(place, cap
     ]  # fmt: skip
 
 
+def test_another_object_of_a_module_is_asked_anew(place, capsys, monkeypatch):
+    (place / "shelf.py").write_text(
+        "class Says:\n    def __init__(self, text): self.text = text\n"
+        "    def __call__(self, question): return [self.text]\n"
+        "one, two = Says('built in 1742'), Says('nothing')\n"
+    )
+    monkeypatch.setitem(sys.modules, "shelf", None)
+    del sys.modules["shelf"]
+
+    def answer_recall(entry):
+        (place / "c.yaml").write_text(
+            "datasets: [{folder: pages, questions: questions.jsonl}]\ncontrols: false\n"
+            f"pipelines: [{{name: mine, {entry}}}]\n"
+        )
+        run(capsys, "evaluate", "c.yaml")
+        record = json.loads((place / "c" / "results.json").read_text())
+        return record["results"][0]["measures"]["AR"]["mean"]
+
+    assert answer_recall("import: 'shelf:one'") == pytest.approx(1 / 3)
+    assert answer_recall("import: 'shelf:two'") == 0
+    text = "pipelines: [{name: mine, import: 'shelf:one', options: {k: 1}}]"
+    (place / "c.yaml").write_text(f"datasets: [pages]\n{text}")
+    error = run(capsys, "evaluate", "c.yaml", status=2).err
+    assert "options must be none, since 'shelf:one' takes no arguments" in error
+
+
 def test_ablation_and_sampling(place, capsys):
     (place / "c.yaml").write_text(CONFIG.replace("pipelines: [", "pipelines: [hybrid] #"))
     out = run(capsys, "evaluate", "c.yaml", "--ablate", "--questions", 2, "--seed", 3).out

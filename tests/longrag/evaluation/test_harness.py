@@ -649,6 +649,31 @@ def test_two_functions_of_one_name_do_not_share_their_results(town, tmp_path, na
         assert [one.values("R") for one in results] == [[1.0], [0.0]]
 
 
+def test_an_object_is_known_by_what_it_shows_but_for_its_address(town, tmp_path):
+    class Fixed:
+        asked = 0
+
+        def __call__(self, question):
+            Fixed.asked += 1
+            return ["built in 1800"]
+
+    class Shown(Fixed):
+        def __init__(self, k):
+            self.k = k
+
+        def __repr__(self):
+            return f"Shown(k={self.k}, inner={object()!r})"
+
+    def run(made):
+        before = Fixed.asked
+        evaluate([town], [Pipeline("mine", make=made)], folder=tmp_path)
+        return Fixed.asked - before
+
+    kept = Fixed(), Fixed()
+    assert [run(one) for one in kept] == [8, 0]
+    assert [run(Shown(1)), run(Shown(1)), run(Shown(2))] == [8, 0, 8]
+
+
 def test_the_same_seed_gives_the_same_table(town):
     def even(question):
         return ["built in 1800, 1802, 1804 and 1806"]
