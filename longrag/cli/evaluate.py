@@ -59,7 +59,7 @@ def run(options: argparse.Namespace) -> int:
         cost=options.cost or config.cost,
         margin=config.margin if options.margin is None else options.margin,
     )
-    written = report.write(output)
+    written = report.write(output, choices)
     if options.json:
         print_json(
             {

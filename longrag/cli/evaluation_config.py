@@ -288,7 +288,9 @@ def _made(path: Any, options: Mapping[str, Any]) -> Callable[..., object]:
     if hasattr(made, "__qualname__"):
         return made
     if options:
-        raise InvalidParameterError("options", options, f"none, since {path!r} takes no arguments")
+        raise InvalidParameterError.because(
+            f"What {path!r} names is asked as it is: leave its options out, got {options!r}."
+        )
 
     def give(dataset: Dataset) -> object:
         return made

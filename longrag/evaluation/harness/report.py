@@ -5,7 +5,8 @@ from __future__ import annotations
 import json
 import math
 import os
-from collections.abc import Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -31,6 +32,7 @@ from longrag.evaluation.metrics import (
     mean_interval,
     paired_difference_interval,
 )
+from longrag.types import stable_id
 
 
 @dataclass(frozen=True, eq=False)
@@ -211,9 +213,10 @@ class Report:
         head = ["judged", "metric", "rank correlation", "answers", "not judged or nonsense"]
         return _markdown(head, body) if body else ""
 
-    def markdown(self) -> str:
-        """Return all tables and choices as one page."""
+    def markdown(self, choices: Sequence[Choice] | None = None) -> str:
+        """Return all tables, and choices, by default those of ``choose``, as one page."""
         parts = []
+        chosen = self.choose() if choices is None else choices
         for name in self.datasets:
             (first, *_) = self.of(name)
             documents = f"{self.sizes[name]:,} documents, " if name in self.sizes else ""
@@ -223,17 +226,17 @@ class Report:
                     f"The questions were made {self.made[name]}: they are easier than people's."
                 )
             parts += [self.table(name), self.cost_table(name), self.agreement_table(name)]
-            parts += [str(choice) for choice in self.choose(dataset=name)]
+            parts += [str(choice) for choice in chosen if choice.dataset == name]
         return "\n\n".join(part for part in parts if part) + "\n"
 
-    def record(self) -> dict[str, Any]:
-        """Return all results as a JSON object, with the values of each question."""
+    def record(self, choices: Sequence[Choice] | None = None) -> dict[str, Any]:
+        """Return all results as a JSON object, with the values of each question, and choices."""
         return {
             "seed": self.seed,
             "confidence": CONFIDENCE,
             "made_questions": dict(self.made),
             "documents": dict(self.sizes),
-            "choices": [asdict(choice) for choice in self.choose()],
+            "choices": [asdict(one) for one in (self.choose() if choices is None else choices)],
             "results": [self._record(result) for result in self.results],
         }
 
@@ -282,29 +285,47 @@ class Report:
                     found[f"{name}.{one.label}.run"] = trec_run(one.rows, one.label)
         return found
 
-    def write(self, folder: str | os.PathLike[str]) -> list[Path]:
+    def write(
+        self, folder: str | os.PathLike[str], choices: Sequence[Choice] | None = None
+    ) -> list[Path]:
         """Write tables, values, pictures and files of TREC, and return their paths.
 
         They are ``results.md``, ``results.json``, SVG files, and in ``trec`` for each data set with
         gold documents its judgements (``DATASET.qrels``) and a run of each pipeline
         (``DATASET.PIPELINE.run``), of the best 100 documents. A question for which nothing was
-        found has no line in a run, as usual.
+        found has no line in a run, as usual. Names of files have "-" for what few file systems
+        allow, with a hash behind it where two would be one.
+
+        Args:
+            folder: is made where it is not there.
+            choices: what ``choose`` gave; None chooses by its defaults.
         """
         root = Path(folder)
         (root / "trec").mkdir(parents=True, exist_ok=True)
+        pictures = {f"{name}.svg": picture for name, picture in self.plots().items()}
+        trec = self.trec()
         texts = {
-            "results.md": self.markdown(),
-            "results.json": json.dumps(self.record(), indent=1),
-            **{f"{_file_stem(name)}.svg": picture for name, picture in self.plots().items()},
-            **{f"trec/{_file_stem(name)}": text for name, text in self.trec().items()},
+            "results.md": self.markdown(choices),
+            "results.json": json.dumps(self.record(choices), indent=1),
+            **dict(zip(_file_names(pictures), pictures.values(), strict=True)),
+            **{
+                f"trec/{name}": text
+                for name, text in zip(_file_names(trec), trec.values(), strict=True)
+            },
         }
         for name, text in texts.items():
             (root / name).write_text(text, encoding="utf-8")
         return [root / name for name in texts]
 
 
-def _file_stem(name: str) -> str:
-    return "".join(c if c.isalnum() or c in "-." else "-" for c in name)
+def _file_names(names: Iterable[str]) -> list[str]:
+    """Return the names of files, which differ also where a file system has no capital letters."""
+    clean = {n: "".join(c if c.isalnum() or c in "-." else "-" for c in n) for n in names}
+    count = Counter(one.casefold() for one in clean.values())
+    return [
+        one if count[one.casefold()] == 1 else f"-{stable_id(name)[:8]}.".join(one.rsplit(".", 1))
+        for name, one in clean.items()
+    ]
 
 
 def _mean(values: Any) -> float:

@@ -75,6 +75,8 @@ def test_tables_and_a_choice_are_printed_and_kept(place, capsys):
     assert by_label["bm25, token_budget=80"]["measures"]["AR"]["mean"] == 1
     again = json.loads(run(capsys, "evaluate", "choose.yaml", "--json", "--measure", "AR").out)
     assert again["choices"][0]["measure"] == "AR"
+    record = json.loads((place / "choose" / "results.json").read_text())
+    assert record["choices"] == again["choices"]
     assert again["output"] == "choose"
 
 
@@ -88,6 +90,10 @@ def test_controls_can_be_left_out_and_a_margin_given(place, capsys):
     assert len(kept["choices"][0]["kept"]) == 6
     none = json.loads(run(capsys, "evaluate", "choose.yaml", "--json", "--margin", "0").out)
     assert none["choices"][0]["margin"] == 0
+    printed = run(capsys, "evaluate", "choose.yaml", "--cost", "seconds").out
+    (chosen,) = (line for line in printed.splitlines() if line.startswith("pages: choose"))
+    assert chosen in (place / "choose" / "results.md").read_text().splitlines()
+    assert "cheaper in seconds" in chosen or "of the seconds" in chosen
     error = run(capsys, "evaluate", "choose.yaml", "--margin", "-1", status=2).err
     assert "margin must be a finite number of at least 0" in error
 
@@ -200,7 +206,7 @@ def test_another_object_of_a_module_is_asked_anew(place, capsys, monkeypatch):
     text = "pipelines: [{name: mine, import: 'shelf:one', options: {k: 1}}]"
     (place / "c.yaml").write_text(f"datasets: [pages]\n{text}")
     error = run(capsys, "evaluate", "c.yaml", status=2).err
-    assert "options must be none, since 'shelf:one' takes no arguments" in error
+    assert "What 'shelf:one' names is asked as it is: leave its options out" in error
 
 
 def test_ablation_and_sampling(place, capsys):

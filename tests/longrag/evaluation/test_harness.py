@@ -325,8 +325,8 @@ def test_options_are_shown_to_the_model_and_the_nearest_counts(town):
 )
 def test_an_answer_that_is_near_no_option_or_several_is_not_right(answer, right):
     options = ("Rain", "Snow", "Wind")
-    for given in (options, options[::-1]):
-        question = Question("1", "Why?", ("Rain",), options=given)
+    for listed in (options, options[::-1]):
+        question = Question("1", "Why?", ("Rain",), options=listed)
         why = Dataset("why", (Document("a", "Rain."),), (question,))
         found = RecordScorer(count_tokens, why).score(question, AnswerRecord((), (), answer))
         assert found["accuracy"] == right
@@ -836,6 +836,22 @@ def test_runs_and_judgements_are_written_beside_the_tables(town, tmp_path):
         theirs = ir.calc_aggregate([ir.nDCG], qrels, run)[ir.nDCG]
         assert theirs == pytest.approx(report.mean(one, "nDCG").mean)
     assert evaluate([replace(town, each_document=True)], ["bm25"]).trec() == {}
+
+
+def test_names_that_are_alike_have_files_of_their_own(town, tmp_path):
+    names = ("bm+25", "bm-25", "BM_25", "other")
+    made = [
+        Pipeline(name, make=lambda corpus, at=at: lambda question: [("text", TOPICS[at])])
+        for at, name in enumerate(names)
+    ]
+    named = [replace(town, name=name) for name in ("the town", "the-town")]
+    files = evaluate(named, made).write(tmp_path)
+    assert len({str(path).lower() for path in files}) == len(files) == 2 + 2 + 2 * 5
+    runs = {path.read_text().split()[-1]: path.read_text() for path in files if "run" in path.name}
+    assert set(runs) == set(names)
+    assert all(path.suffix in (".svg", ".qrels", ".run") for path in files[2:])
+    alone = {path.name for path in evaluate([town], made[2:]).write(tmp_path / "alone")}
+    assert {"town.BM-25.run", "town.other.run", "town.qrels", "town-AR.svg"} < alone
 
 
 def test_agreement_is_spearman_s_with_ties():
