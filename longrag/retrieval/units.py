@@ -213,6 +213,9 @@ def embed_query(texts: Sequence[str]) -> Flow[Vector]:
     """
     if not texts:
         raise InvalidParameterError("query", "", "a text", "Or give its embedding.")
+    for text in texts:
+        if not isinstance(text, str):
+            raise InvalidParameterError("query", text, "a string")
     vectors = yield from ask(Embed(tuple(texts), "query"))
     checked = check_vectors(vectors, name="query vectors")
     if len(checked) != len(texts):

@@ -56,6 +56,15 @@ def test_a_wrong_type_is_a_typed_error(name):
     assert not any("Input should be" in one or "pydantic" in one for one in told)
 
 
+@pytest.mark.parametrize("name", [n for n in NEEDED if hasattr(getattr(lc, n), "invoke")])
+def test_a_query_that_is_no_string_is_a_typed_error(name):
+    retriever = getattr(lc, name)(**NEEDED[name])
+    if name in ("LongRAGIndex", "RaptorIndex"):
+        retriever.upsert(PAGES)
+    with pytest.raises(LongragError, match="query must be a string"):
+        retriever.invoke({"query": "Which weir?"})
+
+
 def test_the_error_names_the_setting_the_type_and_what_is_allowed():
     with pytest.raises(
         LongragError,
