@@ -144,7 +144,7 @@ def _from_environment() -> dict[str, Any]:
 def _from_file(path: str | None) -> dict[str, Any]:
     """Read a file that is named, or the user's own where there is one."""
     file = _users_file() if path is None else Path(path)
-    if file is None or (path is None and not file.is_file()):
+    if file is None or (path is None and not os.path.isfile(file)):
         return {}
     # Read as a whole before it is parsed: 3.10 has the parser by another name.
     if sys.version_info >= (3, 11):

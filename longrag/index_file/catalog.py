@@ -61,6 +61,7 @@ class CatalogTable:
 
     Args:
         path: the SQLite file; it is made if it is missing.
+        read_only: never write to it.
 
     Raises:
         InvalidParameterError: the path cannot be that of a file.
@@ -68,9 +69,9 @@ class CatalogTable:
         MissingExtraError: SQLAlchemy is not installed.
     """
 
-    def __init__(self, path: str | os.PathLike[str]) -> None:
+    def __init__(self, path: str | os.PathLike[str], *, read_only: bool = False) -> None:
         self._path = path
-        self._database = IndexDatabase(path, name=_NAME, kind=_KIND)
+        self._database = IndexDatabase(path, name=_NAME, kind=_KIND, read_only=read_only)
         self._written: frozenset[str] = frozenset()
 
     def revision(self) -> Revision:
@@ -128,7 +129,7 @@ def read_catalog(path: str | os.PathLike[str]) -> tuple[CatalogTable, Catalog]:
         )
     if not Path(path).stat().st_size:
         raise IndexFormatError(f"{path} is empty, not a file that `longrag index` made")
-    table = CatalogTable(path)
+    table = CatalogTable(path, read_only=cannot_write(path))
     _, catalog = table.read()
     if catalog is None:
         raise IndexFormatError(
@@ -136,6 +137,16 @@ def read_catalog(path: str | os.PathLike[str]) -> tuple[CatalogTable, Catalog]:
             " Run `longrag index PATH` again."
         )
     return table, catalog
+
+
+def cannot_write(path: str | os.PathLike[str]) -> bool:
+    """Tell whether a file can only be read here: SQLite writes beside it too.
+
+    One that can be written is not opened for reading alone, since that would leave its log behind.
+    """
+    effective = os.access in os.supports_effective_ids
+    places = (path, Path(path).absolute().parent)
+    return not all(os.access(one, os.W_OK, effective_ids=effective) for one in places)
 
 
 @contextmanager

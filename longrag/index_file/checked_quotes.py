@@ -25,7 +25,7 @@ def stored_documents(path: File) -> Mapping[str, Document]:
     _, catalog = read_catalog(path)
     if catalog.units:
         return open_units(path, catalog, only_read=True).snapshot()[0]
-    return open_tree(path, catalog).snapshot()[0]
+    return open_tree(path, catalog, only_read=True).snapshot()[0]
 
 
 def kept_quotes(path: File, documents: Mapping[str, Document]) -> QuoteIndex:

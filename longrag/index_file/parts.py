@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from longrag.errors import DatabaseError, IndexFormatError
-from longrag.index_file.catalog import Catalog
+from longrag.index_file.catalog import Catalog, cannot_write
 from longrag.indexing.database import IndexDatabase, ItemsChange
 from longrag.indices.corpus_cache import remove_cache
 from longrag.indices.corpus_database import KIND as UNITS
@@ -41,11 +41,17 @@ def open_units(
     builder = UnitBuilder(
         max_tokens=catalog.max_tokens, chunk_size=catalog.chunk_size, executor=executor
     )
-    return DatabaseCorpus(_database(file, catalog.units), builder, only_read=only_read)
+    database = _database(file, catalog.units, only_read=only_read)
+    return DatabaseCorpus(database, builder, only_read=only_read)
 
 
 def open_tree(
-    file: File, catalog: Catalog, *, quoting: bool = True, executor: Executor | None = None
+    file: File,
+    catalog: Catalog,
+    *,
+    quoting: bool = True,
+    executor: Executor | None = None,
+    only_read: bool = False,
 ) -> DatabaseTree:
     """Open the tree that the catalog names; it is made if it is missing.
 
@@ -54,6 +60,7 @@ def open_tree(
         catalog: what is in it.
         quoting: whether new summaries quote sentences; otherwise a language model writes them.
         executor: cuts pages and clusters layers; None does it in the calling thread.
+        only_read: whether the tree is not changed here.
     """
     # A question to units imports nothing that only trees need.
     from longrag.indexing.tree.settings import TreeBuilder, TreeSettings
@@ -61,7 +68,8 @@ def open_tree(
 
     summarizer, tree = "extractive" if quoting else None, TreeSettings(executor=executor)
     return DatabaseTree(
-        _database(file, catalog.tree), TreeBuilder(summarizer=summarizer, tree=tree)
+        _database(file, catalog.tree, only_read=only_read),
+        TreeBuilder(summarizer=summarizer, tree=tree),
     )
 
 
@@ -83,7 +91,7 @@ def open_lsa(file: File, catalog: Catalog) -> LsaEmbedder:
     """
     if not catalog.lsa:
         raise IndexFormatError(f"{file} holds no fitted embedder: it was indexed with another one")
-    fitted = _database(file, catalog.lsa).read((_FITTED,)).new[_FITTED]
+    fitted = _database(file, catalog.lsa, only_read=True).read((_FITTED,)).new[_FITTED]
     return LsaEmbedder.from_bytes({name: item.content for name, item in fitted.items()})
 
 
@@ -105,5 +113,6 @@ def quotes_folder(file: File) -> Path:
     return Path(f"{os.fspath(file)}.cache") / "quotes"
 
 
-def _database(file: File, name: str) -> IndexDatabase:
-    return IndexDatabase(file, name=name, kind=_KINDS[name.partition("-")[0]])
+def _database(file: File, name: str, *, only_read: bool = False) -> IndexDatabase:
+    kind = _KINDS[name.partition("-")[0]]
+    return IndexDatabase(file, name=name, kind=kind, read_only=only_read and cannot_write(file))

@@ -157,7 +157,9 @@ class IndexFile:
         catalog = self.catalog
         if not catalog.tree:
             raise _missing(self.path, "tree")
-        index: TreeIndex = self._open(catalog.tree, lambda: open_tree(self.path, catalog))
+        index: TreeIndex = self._open(
+            catalog.tree, lambda: open_tree(self.path, catalog, only_read=True)
+        )
         return index
 
     @property

@@ -4,8 +4,11 @@ import io
 import json
 import os
 import re
+import shutil
 import subprocess
 import sys
+import tempfile
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -41,6 +44,55 @@ def test_index_then_ask(folder, capsys):
     passage = (folder / "harbour.md").read_text().splitlines()[2]
     assert f"\n\n[1] harbour.md:3  The harbour\n{passage}\n" in out
     assert re.search(r"\nread \d+ tokens of harbour.md, ships.md, notes.txt\n\Z", out)
+
+
+@contextmanager
+def only_read(folder):
+    """Let nobody write a folder and the files in it, and be no longer root, whom modes let in."""
+    user = os.geteuid()
+    for one in (*folder.iterdir(), folder):
+        one.chmod(one.stat().st_mode & 0o111 | 0o444)
+    try:
+        if user == 0:
+            os.seteuid(65534)
+        yield
+    finally:
+        os.seteuid(user)
+        folder.chmod(0o755)
+
+
+@pytest.mark.skipif(os.name != "posix", reason="needs the permissions of POSIX")
+def test_an_index_that_may_only_be_read_is_asked_as_any(folder, capsys, monkeypatch):
+    # Not in tmp_path, whose folders above are closed to other users.
+    with tempfile.TemporaryDirectory() as name, tempfile.TemporaryDirectory() as other:
+        file, page, answer = Path(name, "i.db"), Path(other, "page.html"), Path(other, "answer.md")
+        os.chmod(other, 0o777)
+        monkeypatch.chdir(other)
+        answer.write_text('"The harbour was built in 1742"')
+
+        def ask_all():
+            page.unlink(missing_ok=True)
+            return [
+                run(capsys, *command).out
+                for command in (
+                    ("ask", "When was the harbour built?", "--file", file),
+                    ("ask", "When was the harbour built?", "--file", file, "--search", "tree"),
+                    ("explore", file, "--out", page),
+                    ("check-quotes", answer, "--file", file),
+                    ("doctor", file),
+                )
+            ]
+
+        run(capsys, "index", folder, "--embedder", "lsa", "--build", "both", "--file", file)
+        told = ask_all()
+        assert told[0].startswith("1742\n")
+        assert "ok  verbatim  harbour.md:3" in told[3]
+        assert "can be asked" in told[4]
+        shutil.rmtree(f"{file}.cache")
+        os.chmod(name, 0o755)
+        with only_read(file.parent):
+            assert ask_all()[:4] == told[:4]
+        assert [one.name for one in file.parent.iterdir()] == ["i.db"]
 
 
 def test_index_with_several_processes(folder, capsys):
