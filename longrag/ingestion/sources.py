@@ -48,6 +48,7 @@ _LONGEST_TITLE: Final = 1_000
 _RESERVED: Final = frozenset({"path", "links", "hyperlink"})
 
 _MAYBE_H1: Final = re.compile(r"^[ ]{0,3}(?:#[ \t]|=+[ \t]*\r?$)", re.MULTILINE)
+_BARE_CR: Final = re.compile(r"\r(?!\n)")
 _ANY_TAG: Final = re.compile(r"<[^<>]*>")
 
 # Noncharacters of Unicode, which no text should hold, mark the ends of blocks and for the
@@ -133,7 +134,7 @@ def read_file(file: FoundFile) -> Document:
 
 
 def read_text(file: FoundFile) -> str:
-    """Return the text of a file, markup included.
+    """Return the text of a file, markup included; a carriage return alone ends a line as LF does.
 
     Raises:
         InvalidDocumentError: the file cannot be read, or is not text.
@@ -144,7 +145,7 @@ def read_text(file: FoundFile) -> str:
             f"cannot read {str(file.path)!r}: it is not text, whatever its name. Leave it out, for"
             " instance by an exclude pattern."
         )
-    return text
+    return _BARE_CR.sub("\n", text)
 
 
 def parse_file(doc_id: str, text: str) -> Document:

@@ -114,3 +114,19 @@ def test_places_in_a_decoded_file_are_its_lines(tmp_path):
         assert page.title == "Mühle"
         at = page.text.index("Sie mahlt")
         assert locate(page, at, at + 5).lines == (6, 6)
+
+
+def test_a_carriage_return_alone_ends_a_line(tmp_path):
+    lines = ["---", "title: Mill", "---", "# The mill", "", "It stood.", "", "It burnt."]
+    (tmp_path / "a.md").write_bytes("\r".join(lines).encode())
+    (tmp_path / "b.txt").write_bytes(b"one\rtwo\r\nthree\r\rfour\nfive")
+    page, text = read_pages(tmp_path).documents
+    assert (page.title, page.text) == ("Mill", "# The mill\n\nIt stood.\n\nIt burnt.")
+    assert text.text == "one\ntwo\r\nthree\n\nfour\nfive"
+    for document, words, place in (
+        (page, "It burnt.", "a.md:8"),
+        (text, "two", "b.txt:2"),
+        (text, "four", "b.txt:5"),
+    ):
+        at = document.text.index(words)
+        assert str(locate(document, at, at + len(words))) == place
