@@ -12,6 +12,7 @@ from longrag.errors import InvalidParameterError
 from longrag.generation import CheckedQuote
 from longrag.quoting.checking import check_quote
 from longrag.quoting.corpus import QuoteIndex
+from longrag.quoting.marks import BLANK, GONE, marked_spans
 from longrag.quoting.passages import QuotablePassage
 from longrag.quoting.wording import MIN_EVIDENCE, read_wording
 from longrag.types import Document, Span
@@ -20,35 +21,11 @@ _TAG: Final = re.compile(r"<(/?)(quote|q|blockquote)\b([^<>]*)>", re.IGNORECASE)
 _SOURCE: Final = re.compile(
     r"\b(?:source|src|cite)\s*=\s*(?:\"([^\"]*)\"|'([^']*)'|([^\s\"'>]+))", re.IGNORECASE
 )
-BLANK: Final = re.compile(r"\n[ \t]*\n")
-"""Where a paragraph ends."""
-
 _QUOTED_LINE: Final = re.compile(r"^[ \t]*(?:>[ \t]?)+", re.MULTILINE)
 _SIGNATURE: Final = re.compile(r"\n\s*(?:[\u2013\u2014]|--)\s*[^\n]*\s*\Z")
 _FENCE: Final = re.compile(r"^[ \t>]*(`{3,}|~{3,})", re.MULTILINE)
 _INLINE_CODE: Final = re.compile(r"(?<!`)(`{1,2})(?!`)[^\n]{1,1000}?(?<!`)\1(?!`)")
 _ANY_MARK: Final = re.compile('["“”„«»「」『』‘’]')
-_GONE: Final = "\x00"
-_INSIDE: Final = f"(?:[^{_GONE}\\n]|\\n(?![ \\t]*\\n))"
-
-
-def _between(opening: str, closing: str) -> str:
-    return f"{opening}((?:(?!{opening}|{closing}){_INSIDE})+){closing}"
-
-
-_MARKED: Final = re.compile(
-    "|".join(
-        (
-            rf"(?<![\w\"])\"(?=[^\s\"])((?:(?!\"){_INSIDE})+)(?<!\s)\"(?!\w)",
-            _between("“", "”"),
-            _between("„", "[“”]"),
-            _between("«", "»"),
-            _between("「", "」"),
-            _between("『", "』"),
-            rf"(?<!\w)‘((?:(?!‘){_INSIDE})+?)’(?!\w)",
-        )
-    )
-)
 # Where a citation goes on after the name of a document.
 _PLACE: Final = re.compile(r"(?::\d[\d\-]*|#.*|\s*,\s*(?:page|p\.|line|lines)\s.*)\Z")
 
@@ -99,30 +76,29 @@ def find_quotes(answer: str) -> tuple[WrittenQuote, ...]:
 
     That is what the tags ``quote``, ``q`` and ``blockquote`` enclose, with where their ``source``
     or ``cite`` says it is from; block quotes, without a last line that begins with a dash; and what
-    stands in double quotation marks of any language, or in curly single ones. Fenced code and code
-    in a line are passed over, and so are marks inside a quote. A tag that is not closed ends with
-    its paragraph.
+    stands in double quotation marks of any language, or in curly single ones (see
+    ``longrag.quoting.marks``). Fenced code and code in a line are passed over, and so are marks
+    inside a quote. A tag that is not closed ends with its paragraph.
 
     Raises:
         InvalidParameterError: the answer is not a string.
     """
     if not isinstance(answer, str):
         raise InvalidParameterError("answer", answer, "a string")
-    text = answer.replace(_GONE, " ")
+    text = answer.replace(GONE, " ")
     found = list(_tagged(text))
     text = _without(text, [(quote.start, quote.end) for quote in found])
     blocks, code = _blocks(text)
     text = _without(text, code)
     for start, end in blocks:
-        if _GONE in text[start:end]:
+        if GONE in text[start:end]:
             continue  # tags inside a block quote are its quotes
         body = _SIGNATURE.sub("", _QUOTED_LINE.sub("", text[start:end]))
         found.append(WrittenQuote(body.strip(), start, end, "block"))
     text = _without(text, blocks)
     text = _INLINE_CODE.sub(lambda cut: _ANY_MARK.sub(" ", cut[0]), text)
-    for match in _MARKED.finditer(text):
-        inner = answer[slice(*match.span(match.lastindex or 0))]
-        found.append(WrittenQuote(inner, match.start(), match.end(), "marks"))
+    for (start, end), inner in marked_spans(text):
+        found.append(WrittenQuote(answer[slice(*inner)].strip(), start, end, "marks"))
     return tuple(sorted(found, key=lambda one: one.start))
 
 
@@ -215,7 +191,7 @@ def _says(source: str) -> bool:
 def _without(text: str, spans: Iterable[Span]) -> str:
     parts, at = [], 0
     for start, end in spans:
-        parts += [text[at:start], _GONE * (end - start)]
+        parts += [text[at:start], GONE * (end - start)]
         at = end
     return "".join([*parts, text[at:]])
 

@@ -8,7 +8,8 @@ from dataclasses import dataclass
 from typing import Final
 
 from longrag.models.replies import ThoughtFilter
-from longrag.quoting.answers import BLANK, WrittenQuote, read_source
+from longrag.quoting.answers import WrittenQuote, read_source
+from longrag.quoting.marks import BLANK
 
 # Bounded, so that what is looked at again with each piece of a reply is short.
 _TAG: Final = re.compile(r"<(/?)quote\b([^<>]{0,400})>", re.IGNORECASE)

@@ -3,6 +3,7 @@
 import io
 import json
 import sys
+import time
 
 import pytest
 from hypothesis import given
@@ -31,7 +32,23 @@ DOCUMENTS = [Document("town/mill.md", MILL, title="The mill"), Document("city.md
                                                         "六", "七"]),
         ("the miller's ‘the wheel's turn’ isn't", [("marks", "the wheel's turn")]),
         ('a 5" pipe and a 6" pipe', []),
-        ('one "open\n\nparagraph" ends', []),
+        ('one "open\n\nparagraph" ends', ["open\n\nparagraph"]),
+        ('" at both " and "before 1684 " and " after"', ["at both", "before 1684", "after"]),
+        ('他说"水车在"和"烧毁了"。', ["水车在", "烧毁了"]),
+        ('방앗간은 "둑 옆에"라고 했다', ["둑 옆에"]),
+        ("»one two« and »three« ”four five” and »six»", ["one two", "three", "four five", "six"]),
+        ('„one two" and „three“, „four”, “five”', ["one two", "three", "four", "five"]),
+        ("« un deux » et « trois »", ["un deux", "trois"]),
+        ('"one is open and "two is not" there', ["two is not"]),
+        ('"first part\n\n"second part" ends', ["first part", "second part"]),
+        ("“first part\n\n“second part” ends", ["first part", "second part"]),
+        ('a 5 " pipe, a 6 " pipe, 5\' 6" and 7" (8")', []),
+        ("the dogs’ home\n\n‘tis the cats’ too", ["tis the cats"]),
+        ("‘tis one\n\nthe cats’ too", []),
+        ('"one " and\n\nthe " other', ["one"]),
+        ("Home » Settings » Network", []),
+        ('"a <quote>b</quote> c" and "d e"', [("tag", "b"), ("marks", "d e")]),
+        ('צה"ל and דו"ח, “שלום”', ["שלום"]),
         ('"see `print("x")` there"', [("marks", 'see `print("x")` there')]),
         ('```\nx = "some code in a block"\n```\n', []),
         ("> It burned\n> down.\n> — The mill\n\nYes.", [("block", "It burned\ndown.")]),
@@ -58,6 +75,13 @@ def test_any_answer_is_read_and_quotes_do_not_overlap(answer):
     quotes = find_quotes(answer)
     ends = [0, *(one.end for one in quotes)]
     assert all(one.start >= end for one, end in zip(quotes, ends, strict=False))
+
+
+@pytest.mark.parametrize("part", ['"a ', '"', "“a", "„a “", "‘a’b ", "» «", '"\n\n', "„ ”„ \n "])
+def test_many_marks_are_read_in_linear_time(part):
+    start = time.process_time()
+    find_quotes(part * 50_000)
+    assert time.process_time() - start < 10
 
 
 def test_ten_thousand_tags_that_are_not_closed_are_read():
