@@ -48,7 +48,6 @@ _SENTENCES: Final = re.compile(
     r"sentences\**\s*[:：]\s*(none|\d+(?:\s*,\s*(?:and\s+)?\d+)*)\s*\.?\s*$",
     re.IGNORECASE | re.MULTILINE,
 )
-_MOST_SENTENCES: Final = 400
 
 
 def judge_answer(
@@ -167,5 +166,5 @@ def _similarity(vectors: Any, n_texts: int) -> float | None:
 
 def _numbered(texts: Sequence[str]) -> list[str]:
     spans = [text[start:end] for text in texts for start, end in split_sentences(text)]
-    kept = [" ".join(span.split()) for span in spans if span.strip()][:_MOST_SENTENCES]
+    kept = [" ".join(span.split()) for span in spans if span.strip()]
     return [f"{number}. {span}" for number, span in enumerate(kept, start=1)]

@@ -133,7 +133,7 @@ def read_questions(path: PathLike) -> tuple[Question, ...]:
     """
     if Path(path).suffix == ".csv":
         with _open(path) as lines:
-            rows = [dict(row) for row in csv.DictReader(lines)]
+            rows = [_parted(row) for row in csv.DictReader(lines)]
     else:
         rows = list(_rows(path))
     return tuple(_question({"id": f"q{at}", **row}, path) for at, row in enumerate(rows, start=1))
@@ -205,7 +205,7 @@ def _documents(row: Mapping[str, Any], path: PathLike, apart: bool) -> Iterator[
 
 
 def _question(row: Mapping[str, Any], path: PathLike, apart: bool = False) -> Question:
-    gold = tuple(map(str, _several(row, "gold_ids", "gold")))
+    gold = tuple(_several(row, "gold_ids", "gold", path))
     if apart and "gold_paragraphs" in row:
         gold = tuple(f"{id_}#{at}" for id_ in gold for at in row["gold_paragraphs"])
     elif apart:
@@ -213,21 +213,30 @@ def _question(row: Mapping[str, Any], path: PathLike, apart: bool = False) -> Qu
     return Question(
         str(row["id"]),
         _field(row, "question", path),
-        tuple(str(answer) for answer in _several(row, "answers", "answer") if str(answer).strip()),
+        tuple(answer for answer in _several(row, "answers", "answer", path) if answer.strip()),
         gold,
         str(row.get("type") or ""),
-        tuple(map(str, _several(row, "options", ""))),
+        tuple(_several(row, "options", "", path)),
     )
 
 
-def _several(row: Mapping[str, Any], name: str, single: str) -> Sequence[Any]:
-    found = row.get(name)
-    if found is None or found == "":
-        one = row.get(single)
-        return [] if one is None or one == "" else [one]
-    if isinstance(found, str):
-        return [part.strip() for part in found.split("|") if part.strip()]
-    return list(found)
+def _parted(row: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a row of CSV with a list where JSON has one."""
+    listed = {name: row[name] for name in ("answers", "gold_ids", "options") if row.get(name)}
+    return {
+        **row,
+        **{
+            name: [part.strip() for part in text.split("|") if part.strip()]
+            for name, text in listed.items()
+        },
+    }
+
+
+def _several(row: Mapping[str, Any], name: str, single: str, path: PathLike) -> list[str]:
+    found = next((row[key] for key in (name, single) if row.get(key) not in (None, "")), [])
+    if isinstance(found, Mapping):
+        raise InvalidDocumentError(f"{name!r} in {path} must be a list of texts, got {found!r}")
+    return [str(one) for one in (found if isinstance(found, list) else [found]) if one is not None]
 
 
 def _spans(

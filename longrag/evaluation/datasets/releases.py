@@ -86,7 +86,14 @@ def _read_hotpotqa(path: PathLike) -> Read:
             context = list(zip(context["title"], context["sentences"], strict=True))
             facts = list(zip(facts["title"], facts["sent_id"], strict=True))
         ids = {title: pool.add(title, "".join(_spaced(parts))) for title, parts in context}
-        gold = dict.fromkeys(ids[title] for title, _ in facts if title in ids)
+        lacking = next((title for title, _ in facts if title not in ids), None)
+        if lacking is not None:
+            raise InvalidDocumentError(
+                f"the context of the question {row['question']!r} in {path} lacks its supporting"
+                f" passage {lacking!r}: read a release whose contexts have them all, such as"
+                " HotpotQA's distractor file"
+            )
+        gold = dict.fromkeys(ids[title] for title, _ in facts)
         questions.append(
             Question(
                 str(row.get("_id") or row["id"]),

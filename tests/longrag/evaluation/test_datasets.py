@@ -94,6 +94,14 @@ def test_hotpotqa_and_2wiki_are_one_corpus_of_their_contexts(name, tmp_path):
     assert read.questions[0].type == "bridge"
 
 
+def test_a_context_without_a_supporting_passage_is_refused(tmp_path):
+    """HotpotQA's fullwiki file: gold that is not there would make every recall too high."""
+    row = {**HOTPOT, "_id": "h2", "supporting_facts": [["Oak", 0], ["Elm", 0]]}
+    path = write(tmp_path / "fullwiki.json", [HOTPOT, row])
+    with pytest.raises(InvalidDocumentError, match=r"lacks its supporting passage 'Elm': read"):
+        read_release("hotpotqa", path)
+
+
 def test_the_columns_of_the_hub_are_read_too(tmp_path):
     row = {
         **{key: HOTPOT[key] for key in ("question", "answer", "type")},
@@ -320,6 +328,27 @@ def test_questions_of_a_person_in_csv_and_json(tmp_path):
     (tmp_path / "q.jsonl").write_text('{"question": "How?", "answer": "so", "gold": "a.md"}\n')
     (one,) = read_questions(tmp_path / "q.jsonl")
     assert (one.answers, one.gold_ids) == (("so",), ("a.md",))
+
+
+@pytest.mark.parametrize(
+    ("row", "answers", "gold"),
+    [
+        ({"answers": "P(A|B)", "gold_ids": "x|y.md"}, ("P(A|B)",), ("x|y.md",)),
+        ({"answers": ["a|b", None, 5, " "], "gold_ids": [None]}, ("a|b", "5"), ()),
+        ({"answers": None, "answer": "a", "gold_ids": "", "gold": 7}, ("a",), ("7",)),
+        ({"answers": [], "answer": "a", "gold": None}, (), ()),
+    ],
+)
+def test_texts_of_json_are_whole_and_null_is_none_of_them(tmp_path, row, answers, gold):
+    (tmp_path / "q.jsonl").write_text(json.dumps({"question": "How?", **row}))
+    (one,) = read_questions(tmp_path / "q.jsonl")
+    assert (one.answers, one.gold_ids) == (answers, gold)
+
+
+def test_answers_that_are_no_list_are_refused(tmp_path):
+    (tmp_path / "q.jsonl").write_text('{"question": "How?", "answers": {"a": 1}}')
+    with pytest.raises(InvalidDocumentError, match="must be a list of texts, got {'a': 1}"):
+        read_questions(tmp_path / "q.jsonl")
 
 
 def test_a_data_set_refuses_what_cannot_be_scored():

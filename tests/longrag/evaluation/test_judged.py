@@ -56,6 +56,17 @@ def test_scores_are_shares_of_what_the_judge_lists():
     assert list(found.values()) == pytest.approx([*parts, np.mean(parts)])
 
 
+def test_the_judge_is_shown_every_sentence_that_was_read():
+    texts = ["Filler stands here. " * 450, "Ada Lind rebuilt the mill in oak."]
+
+    def reply(request):
+        assert "\n451. Ada Lind rebuilt the mill in oak." in request.prompt
+        return "Sentences: 451"
+
+    found = run(judge_answer("Who rebuilt the mill?", texts, None), reply)
+    assert found == {"context relevancy": 1 / 451}
+
+
 @pytest.mark.parametrize(
     ("name", "reply", "score"),
     [
