@@ -233,7 +233,7 @@ def _parted(row: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _several(row: Mapping[str, Any], name: str, single: str, path: PathLike) -> list[str]:
-    found = next((row[key] for key in (name, single) if row.get(key) not in (None, "")), [])
+    found: Any = next((row[key] for key in (name, single) if row.get(key) not in (None, "")), [])
     if isinstance(found, Mapping):
         raise InvalidDocumentError(f"{name!r} in {path} must be a list of texts, got {found!r}")
     return [str(one) for one in (found if isinstance(found, list) else [found]) if one is not None]

@@ -291,18 +291,19 @@ def with_controls(pipelines: Sequence[Pipeline], *, answers: bool = True) -> lis
         return []
     first = pipelines[0].settings
     shared = {name: getattr(first, name) for name in _SHARED}
-    there = [(one.settings.unit, one.settings.search) for one in pipelines if one.make is None]
+
+    def plain(one: Pipeline) -> PipelineSettings:
+        """Return what tells a control from others: fused with any weight, it is the same one."""
+        return _without_idle(one, replace(one.settings, **shared, alpha=PIPELINES["hybrid"].alpha))
+
+    there = [plain(one) for one in pipelines if one.make is None]
     names = {one.name for one in pipelines}
     controls = [
         Pipeline.named(name, **shared) for name in CONTROLS if answers or name != "word list"
     ]
     return [
         *pipelines,
-        *(
-            one
-            for one in controls
-            if one.name not in names and (one.settings.unit, one.settings.search) not in there
-        ),
+        *(one for one in controls if one.name not in names and plain(one) not in there),
     ]
 
 

@@ -80,6 +80,18 @@ def test_tables_and_a_choice_are_printed_and_kept(place, capsys):
     assert again["output"] == "choose"
 
 
+def test_the_page_s_example_chooses_by_the_measure_that_its_sentence_names(place, capsys):
+    page = (ROOT / "docs" / "how-to" / "evaluation.md").read_text("utf-8")
+    (config,) = re.findall(r"```yaml\n(# choose\.yaml\n.*?)```", page, re.DOTALL)
+    (place / "pages").rename(place / "handbook")
+    (place / "choose.yaml").write_text(f"{config}embedder: lsa\n")
+    out = run(capsys, "evaluate", "choose.yaml").out
+    assert "handbook: choose '" in out
+    (choice,) = json.loads((place / "choose" / "results.json").read_text())["choices"]
+    (measure,) = re.findall(r"On 100 questions its (\S+) is", page)
+    assert choice["measure"] == measure
+
+
 def test_controls_can_be_left_out_and_a_margin_given(place, capsys):
     (place / "choose.yaml").write_text(CONFIG + "controls: false\nmargin: 1\n")
     out = run(capsys, "evaluate", "choose.yaml").out

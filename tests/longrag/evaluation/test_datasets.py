@@ -347,7 +347,7 @@ def test_texts_of_json_are_whole_and_null_is_none_of_them(tmp_path, row, answers
 
 def test_answers_that_are_no_list_are_refused(tmp_path):
     (tmp_path / "q.jsonl").write_text('{"question": "How?", "answers": {"a": 1}}')
-    with pytest.raises(InvalidDocumentError, match="must be a list of texts, got {'a': 1}"):
+    with pytest.raises(InvalidDocumentError, match="'answers' in"):
         read_questions(tmp_path / "q.jsonl")
 
 

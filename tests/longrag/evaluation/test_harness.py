@@ -133,6 +133,13 @@ def test_controls_stand_in_the_table_as_the_first_pipeline_reads(town):
         assert shared == (70, 40, "extractive")
     mine = Pipeline("mine", PipelineSettings(search="hybrid", alpha=1.0))
     assert [one.name for one in with_controls([mine], answers=False)] == ["mine", "bm25", "random"]
+    # What also shortens, reorders or widens what was found is no control.
+    for changes in ({"compress": "extractive"}, {"repack": "reverse"}, {"window": 1}):
+        mine = Pipeline("mine", replace(PIPELINES["bm25"], **changes))
+        assert "bm25" in [one.name for one in with_controls([mine])][1:]
+    assert "hybrid" in [one.name for one in with_controls([Pipeline.named("balanced efficiency")])]
+    narrow = Pipeline("narrow", PipelineSettings(search="keywords", candidates=7, ratio=0.1))
+    assert "bm25" not in [one.name for one in with_controls([narrow])]
     assert with_controls([]) == []
 
 
