@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from functools import partial
-from typing import Any, TypeAlias, cast
+from typing import Any, Final, TypeAlias, cast, get_origin
 
 from longrag.errors import InvalidParameterError, StoreError
 from longrag.evaluation.datasets import Question
@@ -16,8 +16,16 @@ from longrag.evaluation.harness.outcomes import (
     RetrievedText,
     documents_of,
     read_outcome,
+    read_within,
 )
 from longrag.evaluation.harness.settings import Pipeline, PipelineSettings, given_settings
+from longrag.retrieval.records import TREE_KEYS, is_unit, read_result, read_unit
+from longrag.types import Chunk, RetrievedUnit, TokenCounter
+
+# What only the nodes of a tree and the rows of its store have together.
+_NODE_KEYS: Final = (frozenset(TREE_KEYS), frozenset({"level", "tokens", "score"}))
+# Names of a question among the inputs of a chain.
+_ASKED: Final = ("input", "question", "query")
 
 
 class ImportedSystem:
@@ -30,15 +38,9 @@ class ImportedSystem:
     def answer(self, question: Question) -> AnswerRecord:
         """Ask, and cut what comes back to ``k`` and the budget."""
         answer, items = self._ask(question.text)
-        found = [_as_found(item, self._pipeline.doc_id_key) for item in items]
-        counter = self._corpus.models.counter
-        budget = self._settings.token_budget
-        kept, room = [], float("inf") if budget is None else budget
-        for one in found[: self._settings.k]:
-            tokens = counter(one.text)
-            if tokens <= room:
-                kept.append(one)
-                room -= tokens
+        counter, key = self._corpus.models.counter, self._pipeline.doc_id_key
+        found = [_as_found(item, key, counter) for item in items[: self._settings.k]]
+        kept = read_within(found, self._settings.token_budget, counter)
         outcome = AnswerRecord(tuple(kept), documents_of(kept), answer)
         if answer is not None:
             return outcome
@@ -65,9 +67,14 @@ def _make(pipeline: Pipeline, settings: PipelineSettings, corpus: Corpus) -> obj
 
 def _asking(name: str, made: Any) -> Asking:
     """Return how something is asked: an engine, a retriever, a runnable, or a function."""
-    for method, ask in (("retrieve", _retrieve), ("query", _query), ("invoke", _invoke)):
-        if callable(getattr(made, method, None)):
-            return partial(ask, made)
+    # Engines of LlamaIndex have ``retrieve`` too, which not all of them implement.
+    if callable(getattr(made, "query", None)):
+        return partial(_query, made)
+    if callable(getattr(made, "retrieve", None)):
+        return lambda question: (None, list(made.retrieve(question)))
+    if callable(getattr(made, "invoke", None)):
+        key = _input_key(made)
+        return lambda question: _split(made.invoke({key: question} if key else question))
     if callable(made):
         return lambda question: _split(made(question))
     raise InvalidParameterError(
@@ -77,17 +84,23 @@ def _asking(name: str, made: Any) -> Asking:
     )
 
 
-def _retrieve(made: Any, question: str) -> tuple[None, Sequence[Any]]:
-    return None, list(made.retrieve(question))
-
-
 def _query(made: Any, question: str) -> tuple[str, Sequence[Any]]:
     response = made.query(question)
     return str(response), list(getattr(response, "source_nodes", ()) or ())
 
 
-def _invoke(made: Any, question: str) -> tuple[str | None, Sequence[Any]]:
-    return _split(made.invoke(question))
+def _input_key(made: Any) -> str | None:
+    """Return the name under which a runnable of LangChain takes a question; None for none."""
+    if not hasattr(made, "get_input_jsonschema"):
+        return None
+    schema = made.get_input_jsonschema()
+    schema = schema.get("$defs", {}).get(schema.get("$ref", "").rpartition("/")[2], schema)
+    # "root" is what LangChain calls an input without names.
+    names = [name for name in schema.get("properties", ()) if name != "root"]
+    kind = get_origin(made.InputType) or made.InputType
+    if not names and not (isinstance(kind, type) and issubclass(kind, Mapping)):
+        return None
+    return next((one for one in _ASKED if one in names), next(iter(names), _ASKED[0]))
 
 
 def _split(result: Any) -> tuple[str | None, Sequence[Any]]:
@@ -98,15 +111,19 @@ def _split(result: Any) -> tuple[str | None, Sequence[Any]]:
         answer = next((result[n] for n in ("answer", "result", "output") if n in result), None)
         names = ("documents", "context", "source_documents", "passages")
         texts = next((result[n] for n in names if n in result), ())
-        return (None if answer is None else _text(answer)), list(texts)
+        return (None if answer is None else _text(answer)), _as_list(texts)
     if isinstance(result, tuple) and len(result) == 2 and isinstance(result[0], str):
-        return result[0], list(result[1])
+        return result[0], _as_list(result[1])
     if isinstance(getattr(result, "content", None), str):
         return result.content, ()
     return None, list(result)
 
 
-def _as_found(item: Any, doc_id_key: str | None) -> RetrievedText:
+def _as_list(texts: Any) -> list[Any]:
+    return [texts] if isinstance(texts, str) else list(texts)
+
+
+def _as_found(item: Any, doc_id_key: str | None, counter: TokenCounter) -> RetrievedText:
     """Return a node, a document, a text or a pair of text and document ids as what was found."""
     if isinstance(item, RetrievedText):
         return item
@@ -119,13 +136,29 @@ def _as_found(item: Any, doc_id_key: str | None) -> RetrievedText:
     metadata = getattr(node, "metadata", None)
     if not isinstance(metadata, Mapping):
         raise StoreError(f"a pipeline must return texts, nodes or documents, got {item!r}")
-    return RetrievedText(
+    found = RetrievedText(
         _text(node), _doc_ids(node, metadata, doc_id_key), str(metadata.get("title", ""))
     )
+    return replace(found, unit=_unit_of(node, metadata, found, counter))
+
+
+def _unit_of(
+    node: Any, metadata: Mapping[str, Any], found: RetrievedText, counter: TokenCounter
+) -> RetrievedUnit | None:
+    """Return the unit of a node or document that is one of the package, unless its text changed."""
+    id_, text = getattr(node, "node_id", None) or getattr(node, "id", None), found.text
+    if not is_unit(metadata, id_):
+        return None
+    otherwise = Chunk("", "", "", "", text, 0, len(text), -len(text), 0)
+    unit = read_unit(str(id_), text, metadata, unit=True, otherwise=otherwise.member())
+    if unit.doc_ids != found.doc_ids:
+        return None
+    counted = replace(unit, tokens=counter(text))
+    return read_result(counted, metadata, score=None, otherwise=otherwise)
 
 
 def _doc_ids(node: Any, metadata: Mapping[str, Any], key: str | None) -> tuple[str, ...]:
-    if isinstance(metadata.get("level"), int) and metadata["level"] > 0:
+    if any(metadata.keys() >= keys for keys in _NODE_KEYS) and metadata["level"] > 0:
         return ()  # a summary of documents, which holds none of them
     names = ("doc_ids", "doc_id", "source") if key is None else (key,)
     for name in names:

@@ -180,8 +180,9 @@ class Pipeline:
         settings: its modules.
         make: None for the package's own. Otherwise a function of the data set, and of whichever of
             the fields of ``PipelineSettings`` it has as parameters, that returns a retriever or an
-            engine of LlamaIndex or LangChain, or a function from a question to texts; see
-            ``as_system``. Its results are cut to ``k`` and ``token_budget`` like any other's.
+            engine of LlamaIndex or LangChain, or a function from a question to texts. An engine or
+            chain answers itself, and no ``reader`` does. What is retrieved is cut to ``k`` and
+            ``token_budget`` like any other's.
         options: further keyword arguments of ``make``.
         doc_id_key: the key of the metadata that names the document of a result.
     """

@@ -11,9 +11,6 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from langchain_core.documents import Document as LangChainDocument
-from langchain_core.retrievers import BaseRetriever as LangChainRetriever
-from llama_index.core.base.response.schema import Response
 from llama_index.core.retrievers import BaseRetriever
 from llama_index.core.schema import NodeWithScore, TextNode
 
@@ -75,13 +72,6 @@ def test_a_summary_counts_for_no_document(town):
     named = Pipeline.named("raptor traversal", chunk_size=40, token_budget=60)
     (result,) = evaluate([town], [named]).results
     assert all(len(row["ranking"]) <= 2 for row in result.rows)
-    node = TextNode(text="All.", metadata={"doc_ids": ["harbour.md"], "level": 2})
-
-    def theirs(question):
-        return [NodeWithScore(node=node)]
-
-    (result,) = evaluate([town], [Pipeline("theirs", make=lambda corpus: theirs)]).results
-    assert result.values("R") == [0.0] * 8
 
 
 def test_measures_are_those_of_the_metrics(town):
@@ -229,36 +219,6 @@ class Stock(BaseRetriever):
         return [NodeWithScore(node=node, score=1.0) for node in nodes]
 
 
-class StockRunnable(LangChainRetriever):
-    def _get_relevant_documents(self, query, *, run_manager):
-        return [LangChainDocument("Built in 1800.", metadata={"path": "harbour.md"})]
-
-
-class Engine:
-    def query(self, question):
-        node = TextNode(text="Built in 1800.", metadata={"source": "harbour.md"})
-        return Response("1800", source_nodes=[NodeWithScore(node=node)])
-
-
-class Chain:
-    def invoke(self, question):
-        return {"answer": "1800", "documents": StockRunnable().invoke(question)}
-
-
-@pytest.mark.parametrize(
-    ("made", "key", "answers"),
-    [(Stock(), None, False), (StockRunnable(), "path", False), (Engine(), None, True),
-     (Chain(), "path", True)],
-    ids=["llama-index retriever", "langchain retriever", "engine", "chain"],
-)  # fmt: skip
-def test_what_a_framework_has_is_asked_as_it_is(town, made, key, answers):
-    pipeline = Pipeline("theirs", make=lambda corpus: made, doc_id_key=key)
-    (result,) = evaluate([town], [pipeline]).results
-    assert result.values("R") == [1.0] + [0.0] * 7
-    assert result.values("AR") == [1.0] + [0.0] * 7
-    assert result.values("EM") == ([1.0] + [0.0] * 7 if answers else [None] * 8)
-
-
 def test_a_factory_is_given_the_settings_it_has_parameters_for(town):
     seen = []
 
@@ -271,11 +231,6 @@ def test_a_factory_is_given_the_settings_it_has_parameters_for(town):
     assert seen == [("town", 64, 3), ("town", 128, 3)]
     assert [one.label for one in report.results] == ["mine, chunk_size=64", "mine, chunk_size=128"]
     assert all(len(row["ranking"]) == 0 for row in report.results[0].rows)
-
-
-def test_something_that_cannot_be_asked_is_refused(town):
-    with pytest.raises(InvalidParameterError, match="retriever or engine"):
-        evaluate([town], [Pipeline("none", make=lambda corpus: 7)])
 
 
 def test_the_reader_answers_and_is_scored(town):
