@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
-from typing import Any, Final
+from typing import Any, Final, cast
 
 import numpy as np
 
@@ -18,10 +18,11 @@ from longrag.evaluation.harness.outcomes import (
     Vector,
     documents_of,
     read_outcome,
+    read_within,
 )
 from longrag.evaluation.harness.settings import PipelineSettings, is_blind
 from longrag.recipes import Recipe, reranking, search_each
-from longrag.recipes.modules import compressing
+from longrag.recipes.modules import Compressor, compressing
 from longrag.recipes.passages import Passage
 from longrag.refinement import compress_abstractive, compress_extractive, repack
 from longrag.retrieval import QueryClassifier, decompose, hyde, rewrite
@@ -44,7 +45,8 @@ class ModularSystem:
     def answer(self, question: Question) -> AnswerRecord:
         """Return what is read for a question, and its answer."""
         if self._recipe is None:
-            found = self.within(self.search(question.text, self.vector(question), self.budget))
+            found = self.search(question.text, self.vector(question), self.budget)
+            found = found[: self.settings.k]
             outcome = AnswerRecord(tuple(found), documents_of(found))
         else:
             outcome = self._by_recipe(question, self._recipe)
@@ -61,10 +63,6 @@ class ModularSystem:
     def search(self, query: str, vector: Vector, budget: int | None) -> list[RetrievedText]:
         """Return what is found, best first, within the budget of tokens where there is one."""
         raise NotImplementedError
-
-    def within(self, found: Iterable[RetrievedText]) -> list[RetrievedText]:
-        """Keep the best k."""
-        return list(found)[: self.settings.k]
 
     def vector(self, question: Question) -> Vector:
         """Return a question's vector; an empty one where the search needs none."""
@@ -84,11 +82,6 @@ class ModularSystem:
             "rewrite": rewrite,
             "decompose": decompose,
         }
-        compressors: dict[str, Any] = {
-            "off": None,
-            "extractive": compressing(partial(compress_extractive, ratio=settings.ratio)),
-            "abstractive": compressing(partial(compress_abstractive, ratio=settings.ratio)),
-        }
         scorer = None
         if settings.rerank != "off":
             scorer = self.corpus.models.scorers[settings.rerank]
@@ -96,41 +89,43 @@ class ModularSystem:
             gate=QueryClassifier.load_default() if settings.gate == "default" else None,
             transform=transforms[settings.transform],
             reranker=None if scorer is None else reranking(scorer),
-            repacker=self._fit_and_repack,
-            compressor=compressors[settings.compress],
+            compressor=None if settings.compress == "off" else self._compress,
             candidates=DEPTH,
             top_k=DEPTH,
+            on_error="raise",
             count_tokens=lambda text: 0,
         )
 
     def _by_recipe(self, question: Question, recipe: Recipe) -> AnswerRecord:
-        ranked: list[RetrievedText] = []
+        settings = self.settings
+        each = settings.transform == "decompose"
+        # What is reranked or merged is cut to the budget after that.
+        deep = each or settings.rerank != "off"
+        read: list[RetrievedText] = []
 
         def retrieve(texts: QueryTexts, top_k: int) -> Flow[Sequence[Passage]]:
             yield from ()
-            deep = self.settings.rerank != "off"
             vector = self._query_vector(question, texts)
             # Keywords are searched for with the question, whatever a transform made of it.
-            query = texts.texts[0] if self.settings.transform == "decompose" else question.text
+            query = texts.texts[0] if each else question.text
             found = self.search(query, vector, None if deep else self.budget)
-            limit = self.settings.candidates if deep else DEPTH
-            ranked.extend(found[:limit])
-            return [
-                Passage(one.text, one.text, (), one.doc_ids, one.title, -float(at))
-                for at, one in enumerate(found[:limit])
-            ]
+            limit = DEPTH if settings.rerank == "off" else settings.candidates
+            return [_as_passage(one) for one in found[:limit]]
 
-        each = self.settings.transform == "decompose"
-        own = replace(recipe, retriever=search_each(retrieve) if each else retrieve)
-        name = self._embedder
+        def repacked(passages: Sequence[Passage]) -> Sequence[Passage]:
+            found = [cast("RetrievedText", one.source) for one in passages[: settings.k]]
+            read.extend(read_within(found, self.budget, self.counter))
+            return repack([_as_passage(one) for one in read], settings.repack)
+
+        retriever = search_each(retrieve) if each else retrieve
         prepared = run(
-            own.prepare(question.text),
-            lambda request: self.corpus.answer(request, name, self._chunk_size),
+            replace(recipe, retriever=retriever, repacker=repacked).prepare(question.text),
+            lambda request: self.corpus.answer(request, self._embedder, self._chunk_size),
         )
         found = [RetrievedText(one.text, one.doc_ids, one.title) for one in prepared.passages]
         # Compression leaves the order of reading; the measures of rank are those of the best.
         kept = set(documents_of(found))
-        order = tuple(id_ for id_ in documents_of(ranked) if id_ in kept)
+        order = tuple(id_ for id_ in documents_of(read) if id_ in kept)
         return AnswerRecord(tuple(found), order, retrieved=prepared.needs_retrieval)
 
     def _query_vector(self, question: Question, texts: QueryTexts) -> Vector:
@@ -140,12 +135,20 @@ class ModularSystem:
         mean: Vector = embed(texts.texts, "query").mean(axis=0)
         return mean
 
-    def _fit_and_repack(self, passages: Sequence[Passage]) -> Sequence[Passage]:
-        kept: list[Passage] = []
-        room = float("inf") if self.budget is None else self.budget
-        for passage in passages:
-            tokens = self.counter(passage.text)
-            if tokens <= room and (self.settings.k is None or len(kept) < self.settings.k):
-                kept.append(passage)
-                room -= tokens
-        return repack(kept, self.settings.repack)
+    def _compress(self, query: str, passages: Sequence[Passage]) -> Flow[Sequence[Passage]]:
+        ratio, budget = self.settings.ratio, self.settings.token_budget
+        shorten: Compressor = partial(compress_extractive, ratio=ratio)
+        if self.settings.compress == "abstractive":
+            shorten = partial(compress_abstractive, ratio=ratio)
+        short = yield from compressing(shorten)(query, passages)
+        if budget is None:
+            return short
+        # One sentence is kept though it is over the share, and a model may write more.
+        within = partial(compress_extractive, token_budget=budget, count_tokens=self.counter)
+        return (yield from compressing(within)(query, short))
+
+
+def _as_passage(found: RetrievedText) -> Passage:
+    parts = () if found.unit is None else (found.unit.best_chunk.text,)
+    id_ = "\n".join((*found.doc_ids, found.text))
+    return Passage(id_, found.text, (), found.doc_ids, found.title, parts=parts, source=found)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from hashlib import sha256
 from typing import Final, TypeAlias
 
@@ -10,7 +11,7 @@ import numpy as np
 from longrag.evaluation.datasets.dataset import PassageSpan
 from longrag.evaluation.harness.corpora import Corpus, number_id
 from longrag.evaluation.harness.modules import DEPTH, ModularSystem
-from longrag.evaluation.harness.outcomes import RetrievedText, Vector
+from longrag.evaluation.harness.outcomes import RetrievedText, Vector, read_within
 from longrag.evaluation.harness.settings import PipelineSettings
 from longrag.retrieval import fuse, fuse_reciprocal_rank, read_units
 from longrag.types import Chunk, LongUnit, Member, RankedPassage, RetrievedUnit
@@ -45,17 +46,16 @@ class UnitSystem(ModularSystem):
             self._linked = self._link_units()
         # The passage by which each unit was found for the question that is being asked.
         self._best: dict[int, int] = {}
-        self._smallest = min((unit.tokens for unit in self._units), default=0)
 
     def search(self, query: str, vector: Vector, budget: int | None) -> list[RetrievedText]:
-        """Rank the units and take the best, those that do not fit passed over or cut."""
+        """Rank the units and take the best that fit; the one that ends them is cut."""
         self._best = {}
         depth = min(len(self._units), self._depth(budget))
         ranked = self.rank(query, vector, depth)
         if self.settings.unit == "passage":
             return self._take_passages(ranked, budget)
         if budget is None:
-            return [self._found(self._units[unit]) for unit, _ in ranked]
+            return [self._whole(unit) for unit, _ in ranked]
         found = self._with_passages(ranked, vector, budget)
         read = read_units(found, budget, count_tokens=self.counter)
         return [self._found(one.unit) for one in read]
@@ -138,22 +138,21 @@ class UnitSystem(ModularSystem):
         return linked
 
     def _take_passages(self, ranked: Ranking, budget: int | None) -> list[RetrievedText]:
-        room = float("inf") if budget is None else budget
         taken: list[RetrievedText] = []
         covered: set[int] = set()
+        tokens = 0
         for number, _ in ranked:
-            if room < self._smallest:
+            if budget is not None and tokens >= budget:
                 break
             if number in covered:
                 continue
             unit, own = self._units[number], [number]
             if self.settings.window:
                 unit, own = self._widened(number)
-            if unit.tokens <= room:
-                taken.append(self._found(unit))
-                covered.update(own)
-                room -= unit.tokens
-        return taken
+            taken.append(self._found(unit))
+            covered.update(own)
+            tokens += unit.tokens
+        return read_within(taken, budget, self.counter)
 
     def _widened(self, number: int) -> tuple[LongUnit, list[int]]:
         """Return a passage with its neighbours on both sides, and the numbers of all of them."""
@@ -217,6 +216,11 @@ class UnitSystem(ModularSystem):
         return Chunk(
             "", unit.id, member.doc_id, member.title, unit.text[start:end], start, end, *span[1:]
         )
+
+    def _whole(self, number: int) -> RetrievedText:
+        unit = self._units[number]
+        best = RetrievedUnit(unit, None, self._chunk(unit, self._best[number]))
+        return replace(self._found(unit), unit=best)
 
     def _found(self, unit: LongUnit) -> RetrievedText:
         return RetrievedText(unit.text, unit.doc_ids, tokens=unit.tokens)

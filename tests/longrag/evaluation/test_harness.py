@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from llama_index.core.retrievers import BaseRetriever
 from llama_index.core.schema import NodeWithScore, TextNode
 
-from longrag.errors import IndexFormatError, InvalidParameterError
+from longrag.errors import IndexFormatError, InvalidParameterError, RerankError
 from longrag.evaluation.datasets import Dataset, Question
 from longrag.evaluation.datasets.dataset import GivenVectors, PassageSpan
 from longrag.evaluation.harness import Pipeline, Report, Result, evaluate, with_controls
@@ -327,6 +327,111 @@ def test_a_reranker_decides_what_is_read(town):
     assert {row["ranking"][0] for row in result.rows} == {"glacier.md"}
     with pytest.raises(InvalidParameterError, match='rerank must be "off" or one of'):
         evaluate([town], [named])
+
+
+MILLS = Dataset(
+    "mills",
+    tuple(
+        Document(f"d{at}", text)
+        for at, text in enumerate(
+            (
+                "mill mill mill river weir",
+                "mill river weir",
+                "The oak was felled by Ada Lind.",
+                "church clock",
+                "mill boats river",
+            )
+        )
+    ),
+    (Question("1", "mill river weir and who felled oak", ("Ada Lind",), ("d2",)),),
+)
+
+
+def test_the_ranking_is_that_after_reranking():
+    def scorer(query, texts):
+        return [100.0 if "Ada" in text else -float(len(text)) for text in texts]
+
+    reranked = Pipeline.named("bm25", rerank="mine")
+    report = evaluate([MILLS], ["passages", reranked], scorers={"mine": scorer})
+    (row,) = report.results[1].rows
+    assert row["ranking"] == ["d2", "d1", "d4", "d0"]
+    assert row["measures"]["nDCG"] == 1.0
+    assert report.trec()["mills.bm25.run"].splitlines()[0] == "1 Q0 d2 1 4 bm25"
+
+
+def test_sub_questions_are_merged_by_their_best_ranks():
+    """By BM25 d1, d0 and d4 for one sub-question, and d2 for the other."""
+
+    def llm(prompt):
+        return "1. mill river weir?\n2. Ada Lind oak felled?"
+
+    named = Pipeline.named("bm25", transform="decompose")
+    (result,) = evaluate([MILLS], [named], llm=llm).results
+    assert result.rows[0]["ranking"] == ["d1", "d2", "d0", "d4"]
+    assert result.values("nDCG") == [pytest.approx(1 / np.log2(3))]
+
+
+@pytest.mark.parametrize("name", ["articles", "units", "evidence", "raptor", "passages"])
+def test_what_was_reranked_is_cut_to_the_budget(town, name):
+    """Pages of some 130 tokens, of which the best is read as far as it fits."""
+
+    def scorer(query, texts):
+        topic = query.split()[3]
+        return [float(f"The {topic} was built" in text) for text in texts]
+
+    named = Pipeline.named(name, chunk_size=100, token_budget=60, rerank="mine")
+    (result,) = evaluate([town], [named], scorers={"mine": scorer}).results
+    assert result.values("AR") == [1.0] * 8
+    assert all(40 < row["tokens"] <= 60 for row in result.rows)
+    assert [row["ranking"][:1] for row in result.rows] == [[f"{topic}.md"] for topic in TOPICS]
+
+
+def test_a_unit_is_reranked_and_read_by_its_best_chunk(town):
+    seen = []
+
+    def scorer(query, texts):
+        seen.extend(texts)
+        return [float("Keeper3" in text) for text in texts]
+
+    question = Question("q", "Is it kept by Keeper3?", ("Keeper3",), ("glacier.md",))
+    asked = replace(town, questions=(question,))
+    named = Pipeline.named("articles", chunk_size=20, token_budget=20, rerank="mine")
+    (result,) = evaluate([asked], [named], scorers={"mine": scorer}).results
+    assert max(map(count_tokens, seen)) <= 20
+    assert result.values("AR") == [1.0]
+
+
+@pytest.mark.parametrize("name", ["passages", "hybrid", "bm25"])
+def test_passages_over_the_budget_are_cut_and_not_passed_over(name):
+    """The best passage is read before a scrap that fits."""
+    body = " ".join(f"Its ledger of year {at} is kept." for at in range(30))
+    pages = (Document("a", f"The mill burned down in 1684. {body}"), Document("b", "A mill."))
+    asked = (Question("q", "When did the mill that has a ledger burn down?", ("1684",), ("a",)),)
+    named = Pipeline.named(name, token_budget=30)
+    (result,) = evaluate([Dataset("pages", pages, asked)], [named]).results
+    assert result.rows[0]["ranking"] == ["a"]
+    assert result.values("AR") == [1.0]
+    assert 20 < result.rows[0]["tokens"] <= 30
+
+
+@pytest.mark.parametrize("compress", ["extractive", "abstractive"])
+def test_what_is_compressed_is_within_the_budget(compress):
+    """One sentence is longer than the budget, and a model writes more than it was asked for."""
+    long = "The miller of the old mill " + "and the keeper of the weir " * 12 + "met."
+    pages = tuple(Document(f"{at}", f"In {at} it was told. {long}") for at in range(3))
+    corpus = Dataset("pages", pages, (Question("q", "Who is the miller?", ("keeper",), ("1",)),))
+    named = Pipeline.named("passages", compress=compress, token_budget=30)
+    (result,) = evaluate([corpus], [named], llm=lambda prompt: long).results
+    assert 0 < result.rows[0]["tokens"] <= 30
+
+
+def test_a_module_that_fails_is_no_result(town):
+    def broken(query, texts):
+        raise RuntimeError("the reranker is down")
+
+    named = Pipeline.named("bm25", rerank="broken")
+    with pytest.raises(RerankError, match="the reranker is down"):
+        evaluate([town], [named], scorers={"broken": broken})
 
 
 def test_given_vectors_are_used_as_they_are(town):
