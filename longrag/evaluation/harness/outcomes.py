@@ -80,6 +80,17 @@ def read_outcome(
     return replace(outcome, answer=answer.answer)
 
 
+def found_unit(unit: LongUnit, best: Chunk | None = None) -> RetrievedText:
+    """Return a unit as what was found; without a best chunk it is read from its beginning."""
+    first = unit.members[0]
+    whole = Chunk(
+        "", unit.id, first.doc_id, first.title, unit.text, 0, len(unit.text),
+        first.doc_start, first.doc_end,
+    )  # fmt: skip
+    found = RetrievedUnit(unit, None, best or whole)
+    return RetrievedText(unit.text, unit.doc_ids, tokens=unit.tokens, unit=found)
+
+
 def read_within(
     found: Sequence[RetrievedText], token_budget: int | None, counter: TokenCounter
 ) -> list[RetrievedText]:

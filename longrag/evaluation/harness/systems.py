@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from bisect import bisect_right
+from dataclasses import replace
 
 from longrag.evaluation.harness.corpora import Corpus
 from longrag.evaluation.harness.imported import ImportedSystem
 from longrag.evaluation.harness.modules import DEPTH, ModularSystem
-from longrag.evaluation.harness.outcomes import RetrievedText, System, Vector
+from longrag.evaluation.harness.outcomes import RetrievedText, System, Vector, found_unit
 from longrag.evaluation.harness.quoting import RichesSystem
 from longrag.evaluation.harness.settings import Pipeline, PipelineSettings
 from longrag.evaluation.harness.unit_search import UnitSystem
@@ -46,7 +47,7 @@ class EvidenceSystem(ModularSystem):
         """Return the evidence for a question."""
         most = DEPTH if budget is None else None
         found = self._index.read(query, vector, token_budget=budget, k=most)
-        return [RetrievedText(one.unit.text, one.unit.doc_ids) for one in found]
+        return [found_unit(replace(one.unit, tokens=self.counter(one.unit.text))) for one in found]
 
 
 class TreeSystem(ModularSystem):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from hashlib import sha256
 from typing import Final, TypeAlias
 
@@ -11,7 +10,12 @@ import numpy as np
 from longrag.evaluation.datasets.dataset import PassageSpan
 from longrag.evaluation.harness.corpora import Corpus, number_id
 from longrag.evaluation.harness.modules import DEPTH, ModularSystem
-from longrag.evaluation.harness.outcomes import RetrievedText, Vector, read_within
+from longrag.evaluation.harness.outcomes import (
+    RetrievedText,
+    Vector,
+    found_unit,
+    read_within,
+)
 from longrag.evaluation.harness.settings import PipelineSettings
 from longrag.retrieval import fuse, fuse_reciprocal_rank, read_units
 from longrag.types import Chunk, LongUnit, Member, RankedPassage, RetrievedUnit
@@ -55,10 +59,13 @@ class UnitSystem(ModularSystem):
         if self.settings.unit == "passage":
             return self._take_passages(ranked, budget)
         if budget is None:
-            return [self._whole(unit) for unit, _ in ranked]
+            return [
+                found_unit(self._units[unit], self._chunk(self._units[unit], self._best[unit]))
+                for unit, _ in ranked
+            ]
         found = self._with_passages(ranked, vector, budget)
         read = read_units(found, budget, count_tokens=self.counter)
-        return [self._found(one.unit) for one in read]
+        return [found_unit(one.unit) for one in read]
 
     def _depth(self, budget: int | None) -> int:
         if self.settings.k is not None and budget is None:
@@ -149,7 +156,7 @@ class UnitSystem(ModularSystem):
             unit, own = self._units[number], [number]
             if self.settings.window:
                 unit, own = self._widened(number)
-            taken.append(self._found(unit))
+            taken.append(found_unit(unit))
             covered.update(own)
             tokens += unit.tokens
         return read_within(taken, budget, self.counter)
@@ -216,11 +223,3 @@ class UnitSystem(ModularSystem):
         return Chunk(
             "", unit.id, member.doc_id, member.title, unit.text[start:end], start, end, *span[1:]
         )
-
-    def _whole(self, number: int) -> RetrievedText:
-        unit = self._units[number]
-        best = RetrievedUnit(unit, None, self._chunk(unit, self._best[number]))
-        return replace(self._found(unit), unit=best)
-
-    def _found(self, unit: LongUnit) -> RetrievedText:
-        return RetrievedText(unit.text, unit.doc_ids, tokens=unit.tokens)
