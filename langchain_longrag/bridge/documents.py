@@ -13,12 +13,12 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from itertools import chain
+from itertools import chain, islice
 from typing import Any, Final
 
 from langchain_core.documents import Document
 from langchain_core.runnables import RunnableConfig
-from langchain_core.vectorstores import VectorStore
+from langchain_core.vectorstores import InMemoryVectorStore, VectorStore
 
 from langchain_longrag.bridge.answering import CallRun
 from longrag import types as core
@@ -486,6 +486,28 @@ def to_retrieved(document: Document) -> core.RetrievedUnit:
     return read_result(unit, metadata, score=read_number(metadata.get("score")), otherwise=chunk)
 
 
+def rows_without_direction(
+    store: VectorStore, kwargs: Mapping[str, Any], error: ValueError
+) -> list[tuple[Document, float | None]]:
+    """Return what a search passes over, each with the score 0, where no cosine is a number.
+
+    A vector of zeros, such as LSA's of a text without a word of the corpus, is like no other.
+    ``InMemoryVectorStore`` scores it 0 where another cosine is a number, and raises where none is.
+
+    Raises:
+        ValueError: it was raised for another reason.
+    """
+    if not isinstance(store, InMemoryVectorStore) or not str(error).startswith("NaN values found"):
+        raise error
+    stored = (
+        Document(id=row["id"], page_content=row["text"], metadata=row["metadata"])
+        for row in list(store.store.values())
+    )
+    passes = kwargs.get("filter")
+    kept = (one for one in stored if passes is None or passes(one))
+    return [(one, 0.0) for one in islice(kept, kwargs["k"])]
+
+
 def find_rows(
     store: VectorStore,
     query: str,
@@ -507,6 +529,8 @@ def find_rows(
             except NotImplementedError:
                 found = store.similarity_search(query, **kwargs)
                 rows += [(document, None) for document in found]
+            except ValueError as error:
+                rows += rows_without_direction(store, kwargs, error)
         shown.outputs = [document for document, _ in rows]
     return rows
 
@@ -529,5 +553,7 @@ async def afind_rows(
             except NotImplementedError:
                 found = await store.asimilarity_search(query, **kwargs)
                 rows += [(document, None) for document in found]
+            except ValueError as error:
+                rows += rows_without_direction(store, kwargs, error)
         shown.outputs = [document for document, _ in rows]
     return rows

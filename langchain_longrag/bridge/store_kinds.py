@@ -19,6 +19,7 @@ from weakref import WeakKeyDictionary
 
 from langchain_core.documents import Document
 
+from langchain_longrag.bridge.documents import rows_without_direction
 from langchain_longrag.bridge.stores import (
     FILTER,
     Row,
@@ -87,6 +88,20 @@ def _read_memory_filter(given: Any) -> Any:
         return given
     passing = cast("DocumentFilter", DocumentFilter.of(given))
     return lambda document: passing.passes(document.metadata)
+
+
+def _rank_memory(query: StoreQuery) -> Call:
+    call, kwargs = rank_rows(query), {**query.kwargs, "k": query.top_k}
+
+    def search() -> list[Row]:
+        try:
+            rows: list[Row] = call.do()
+        except ValueError as error:
+            rows = rows_without_direction(query.store, kwargs, error)
+        return rows
+
+    # By a vector, which it is always searched by, the store has no scores from an event loop.
+    return Call(search)
 
 
 def _list_memory(query: StoreQuery, limit: int | None) -> Call:
@@ -784,6 +799,7 @@ _KINDS: Final = StoreKinds(
             exact=True,
             filters=(FILTER,),
             narrow=_narrow_memory,
+            rank=_rank_memory,
             list_rows=_list_memory,
             read_filter=_read_memory_filter,
         ),

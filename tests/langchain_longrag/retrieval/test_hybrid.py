@@ -15,6 +15,7 @@ from langchain_core.vectorstores import InMemoryVectorStore
 
 from langchain_longrag import (
     HybridRetriever,
+    LocalEmbeddings,
     LongRAGIndex,
     LongUnitTransformer,
     MaxPRetriever,
@@ -24,6 +25,7 @@ from langchain_longrag import (
 from langchain_longrag.retrieval.base_retrievers import to_similarities
 from longrag.errors import InvalidDocumentError, InvalidParameterError, StoreError
 from longrag.indexing.keywords import KeywordIndex
+from longrag.models import LsaEmbedder
 from longrag.retrieval import TreeSearchSettings
 from longrag.retrieval.fusion import fuse
 from tests.fakes.langchain import HashEmbeddings, cosine, list_store, memory_store
@@ -180,6 +182,34 @@ def test_a_filter_of_a_store_is_asked_for_each_question(embedding):
 def test_an_empty_store_gives_nothing(embedding):
     assert HybridRetriever(vectorstore=InMemoryVectorStore(embedding)).invoke("a") == []
     assert HybridRetriever(retriever=Plain(found=[]), documents=[]).invoke("a") == []
+
+
+async def test_a_question_without_a_word_of_the_corpus_is_like_no_page():
+    """LSA gives it a vector of zeros, of whose cosines the store in memory makes an error."""
+    pages = [Document("The mill grinds rye.", id="a"), Document("The church clock.", id="b")]
+    embedding = LocalEmbeddings(LsaEmbedder([page.page_content for page in pages]))
+    store = InMemoryVectorStore.from_documents(pages, embedding)
+    with pytest.raises(ValueError, match="NaN values found"):
+        store.similarity_search("Quel château?")
+    for given, found in (
+        (pages, ["a", "b"]),
+        # Keywords know a word that the vectors do not.
+        ([pages[0], Document("château", id="b")], ["b", "a"]),
+    ):
+        retriever = HybridRetriever(vectorstore=store, documents=given)
+        assert ids(retriever.invoke("Quel château?")) == found
+        assert ids(await retriever.ainvoke("Quel château?")) == found
+    narrowed = HybridRetriever(
+        vectorstore=store, documents=pages, search_kwargs={"filter": lambda one: one.id == "b"}
+    )
+    assert ids(narrowed.invoke("Quel château?")) == ["b"]
+
+
+def test_another_error_of_a_store_in_memory_is_raised(embedding):
+    store = memory_store(PAGES, embedding)
+    store.embedding = LocalEmbeddings(LsaEmbedder(["a b", "c d"]))
+    with pytest.raises(ValueError, match="Number of columns"):
+        HybridRetriever(vectorstore=store).invoke("c")
 
 
 # Long units and trees beneath

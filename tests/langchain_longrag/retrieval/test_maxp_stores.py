@@ -10,12 +10,13 @@ from hypothesis import strategies as st
 from langchain_core.documents import Document
 from langchain_core.vectorstores import InMemoryVectorStore, VectorStore
 
-from langchain_longrag import MaxPRetriever
+from langchain_longrag import LocalEmbeddings, MaxPRetriever
 from longrag.errors import (
     InvalidParameterError,
     ShortResultWarning,
     StoreError,
 )
+from longrag.models import LsaEmbedder
 from tests.fakes.langchain import HashEmbeddings, chunk, cosine, list_store, memory_store, where
 from tests.langchain_longrag.retrieval.maxp_sources import (
     QUERY,
@@ -233,3 +234,16 @@ async def test_a_unit_filter_is_given_the_values_the_store_holds(name):
         assert document.page_content == "\n\n".join(own)
         assert document.metadata["complete"] is True
     assert await retriever.ainvoke("old harbour 1 part 3") == found
+
+
+@pytest.mark.parametrize("question", ["Quel château?", "The old mill"])
+async def test_vectors_of_zeros_are_like_no_other(question):
+    """A question or chunks without a word that LSA knows: scores are 0, as over documents."""
+    chunks = [chunk("u1", 0, "xx yy"), chunk("u2", 0, "zz"), chunk("u1", 1, "ww")]
+    embedding = LocalEmbeddings(LsaEmbedder(["The old mill.", "A new clock."]))
+    store = InMemoryVectorStore.from_documents(chunks, embedding)
+    retriever = MaxPRetriever(vectorstore=store, k=2)
+    for found in (retriever.invoke(question), await retriever.ainvoke(question)):
+        assert [(d.metadata["unit_id"], d.metadata["score"]) for d in found] == [
+            ("u1", 0.0), ("u2", 0.0),
+        ]  # fmt: skip
