@@ -29,21 +29,42 @@ def main(arguments: Sequence[str] | None = None) -> int:
             # Documents hold characters that a console may not know.
             stream.reconfigure(errors="replace")
     try:
-        # Imports take a while, in which a run may be interrupted too.
-        options = parse(sys.argv[1:] if arguments is None else arguments)
-        status: int = options.run(options)
-        sys.stdout.flush()
+        return _run(arguments)
     except LongragError as error:
         print("error:", " ".join(str(error).split()), file=sys.stderr)
         return 2
     except BrokenPipeError:
-        # The reader has seen enough; the interpreter flushes once more as it ends.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        # The reader has seen enough.
+        _silence()
         return 0
+    except OSError as error:
+        try:
+            # What could not be printed is gone, so that flushing alone does not tell.
+            print(flush=True)
+        except OSError:
+            _silence()
+            print("error: what is printed cannot be written:", error.strerror, file=sys.stderr)
+            return 2
+        raise
     except KeyboardInterrupt:
         print("interrupted", file=sys.stderr)
         return _INTERRUPTED
+
+
+def _run(arguments: Sequence[str] | None) -> int:
+    # Imports take a while, in which a run may be interrupted too.
+    try:
+        options = parse(sys.argv[1:] if arguments is None else arguments)
+        status: int = options.run(options)
+    finally:
+        # A version is printed by what ends the run.
+        sys.stdout.flush()
     return status
+
+
+def _silence() -> None:
+    """Let go what could not be printed: the interpreter flushes once more as it ends."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 if __name__ == "__main__":

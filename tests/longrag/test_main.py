@@ -104,3 +104,20 @@ def test_it_needs_neither_framework(folder):
         [sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True
     )
     assert "\n1742\n" in done.stdout
+
+
+@pytest.mark.skipif(not os.path.exists("/dev/full"), reason="needs a device that is always full")
+@pytest.mark.parametrize("arguments", [["--version"], ["doctor"], ["doctor", "--json"]])
+def test_what_cannot_be_printed_is_told_in_one_line(tmp_path, arguments):
+    with open("/dev/full", "w") as full:
+        done = subprocess.run(
+            [sys.executable, "-m", "longrag", *arguments],
+            stdout=full,
+            stderr=subprocess.PIPE,
+            text=True,
+            check=False,
+            cwd=tmp_path,
+            env={**os.environ, "PYTHONPATH": str(ROOT)},
+        )
+    told = "error: what is printed cannot be written: No space left on device\n"
+    assert (done.returncode, done.stderr) == (2, told)
