@@ -26,6 +26,7 @@ from longrag.models.text_model import Show, TextModel
 if TYPE_CHECKING:
     import httpx
 
+_LONGEST_TIMEOUT: Final = 86_400
 _CONNECT_SECONDS: Final = 10.0
 _RETRY: Final = Retry(attempts=4, max_seconds=120.0)
 _OURS: Final = ("messages", "model", "stream", "stream_options")
@@ -43,7 +44,7 @@ class ServedModel(TextModel):
         base_url: the URL before ``/chat/completions``.
         api_key: sent as a bearer token; None sends no key.
         key_name: names where the key is from, for messages.
-        timeout: seconds that the server may stay silent.
+        timeout: seconds that the server may stay silent, at most a day.
         fields: further fields of a request, such as ``temperature``.
 
     Raises:
@@ -65,8 +66,11 @@ class ServedModel(TextModel):
         for name in _OURS:
             if name in self._fields:
                 raise InvalidParameterError("llm-options", name, "a field that is not set anyway")
-        if isinstance(timeout, bool) or not isinstance(timeout, int | float) or not timeout > 0:
-            raise InvalidParameterError("timeout", timeout, "a positive number of seconds")
+        number = isinstance(timeout, int | float) and not isinstance(timeout, bool)
+        if not number or not 0 < timeout <= _LONGEST_TIMEOUT:
+            raise InvalidParameterError(
+                "timeout", timeout, "a positive number of seconds, at most 86,400 (a day)"
+            )
         self._url = check_server_url(base_url)
         self._model, self._timeout = model, timeout
         key, self._key_name = _check_key(api_key, key_name), key_name

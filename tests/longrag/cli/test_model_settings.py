@@ -177,6 +177,8 @@ def test_a_key_that_cannot_be_sent_is_not_shown(monkeypatch, key):
         ({"base_url": f"http://localhost/v1?key={KEY}"}, {}, "got a URL with a query"),
         ({"timeout": 0}, {}, "timeout must be a positive number of seconds"),
         ({"timeout": float("nan")}, {}, "timeout must be a positive number of seconds"),
+        ({"timeout": float("inf")}, {}, "at most 86,400 (a day), got inf"),
+        ({"timeout": 1e10}, {}, "at most 86,400 (a day), got 10000000000.0"),
         ({}, {"stream": False}, "llm-options must be a field that is not set anyway, got 'stream'"),
     ],
 )
