@@ -5,13 +5,14 @@ from __future__ import annotations
 import argparse
 import os
 import sys
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final
 
 from longrag.cli.arguments import add_embedder, add_file, read_options
 from longrag.errors import InvalidParameterError
 from longrag.index_file.searching import IndexFile
-from longrag.mcp_server.http import check_access, create_application, request_protocol
+from longrag.mcp_server.http import check_access, create_application, listen, request_protocol
 from longrag.mcp_server.server import create_server
 
 _TOKEN: Final = "LONGRAG_MCP_TOKEN"
@@ -66,14 +67,11 @@ def run(options: argparse.Namespace) -> int:
         token=token,
         allowed_hosts=options.allowed_host,
     )
+    sockets = listen(options.host, options.port)
     print(f"http://{options.host}:{options.port}/mcp", file=sys.stderr)
-    uvicorn.run(
-        application,
-        host=options.host,
-        port=options.port,
-        log_level="warning",
-        http=request_protocol(),
-    )
+    config = uvicorn.Config(application, log_level="warning", http=request_protocol())
+    with suppress(KeyboardInterrupt):
+        uvicorn.Server(config).run(sockets)
     return 0
 
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 import ipaddress
+import socket
 from collections.abc import Awaitable, Callable, MutableMapping, Sequence
 from hmac import compare_digest
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
@@ -100,6 +102,37 @@ def request_protocol(seconds: float = _REQUEST_SECONDS) -> type[asyncio.Protocol
                 self._timer = None
 
     return RequestProtocol
+
+
+def listen(host: str, port: int) -> list[socket.socket]:
+    """Listen on a port of all addresses that a host's name stands for, of those that are here.
+
+    Raises:
+        InvalidParameterError: the host is none of this machine, or the port is not free.
+    """
+    try:
+        found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+    except OSError as error:
+        raise InvalidParameterError(
+            "host", host, "an address of this machine", str(error)
+        ) from error
+    listening: list[socket.socket] = []
+    refused: OSError | None = None
+    for family, *_, address in found:
+        try:
+            listening.append(socket.create_server(address[:2], family=family))
+        except OSError as error:
+            refused = error
+            if error.errno not in (errno.EADDRNOTAVAIL, errno.EAFNOSUPPORT):
+                break
+    else:
+        if listening:
+            return listening
+    for one in listening:
+        one.close()
+    raise InvalidParameterError(
+        "port", port, f"a port that is free at {host}", str(refused)
+    ) from refused
 
 
 def check_access(host: str, token: str | None) -> None:

@@ -1,6 +1,7 @@
 """Agents search and read an index file through the official client, and change nothing."""
 
 import json
+import socket
 import sys
 
 import anyio
@@ -343,3 +344,14 @@ def test_a_bad_command_is_one_line(file, capsys, monkeypatch, arguments, message
     printed = capsys.readouterr()
     assert (printed.out, printed.err.count("\n")) == ("", 1)
     assert message in printed.err
+
+
+@pytest.mark.enable_socket
+def test_a_port_in_use_is_one_line(file, capsys, monkeypatch):
+    monkeypatch.delenv("LONGRAG_MCP_TOKEN", raising=False)
+    with socket.create_server(("127.0.0.1", 0)) as used:
+        port = used.getsockname()[1]
+        assert main(["mcp", str(file), "--http", "--port", str(port)]) == 2
+    printed = capsys.readouterr()
+    assert (printed.out, printed.err.count("\n")) == ("", 1)
+    assert f"port must be a port that is free at 127.0.0.1, got {port}" in printed.err
