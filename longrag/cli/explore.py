@@ -53,6 +53,8 @@ def add(commands: Any) -> None:
 def run(options: argparse.Namespace) -> int:
     """Write the page, and tell where it is."""
     given = read_options("embedder-options", options.embedder_options)
+    if os.path.realpath(options.out) == os.path.realpath(options.file):
+        raise InvalidParameterError.because("--out is the index file: give another page.")
     if os.path.lexists(options.out) and not (options.force or is_page(options.out)):
         raise InvalidParameterError.because(
             "--out is a file that is no page of the explorer: give another, or --force to write"

@@ -317,9 +317,10 @@ class IndexFile:
 
 
 def _missing(path: File, part: str) -> InvalidParameterError:
+    other = "units" if part == "tree" else "tree"
     return InvalidParameterError.because(
-        f"The index file {path} has no {part}: run `longrag index` with --build {part}, or leave"
-        " out --search."
+        f"The index file {path} has no {part}: run `longrag index` with --build {part}, or search"
+        f" its {other}."
     )
 
 

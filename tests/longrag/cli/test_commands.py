@@ -231,9 +231,10 @@ def test_a_bad_argument_is_one_line_and_status_2(folder, capsys, arguments, mess
         (["ask", " "], "question must be"),
         (["ask", "Why?", "--token-budget", "0"], "token_budget must be"),
         (["ask", "Why?", "--k", "0"], "k must be"),
-        (["ask", "Why?", "--search", "tree"], "--build tree, or leave out --search"),
+        (["ask", "Why?", "--search", "tree"], "--build tree, or search its units"),
         (["ask", "Why?", "--embedder", "minilm"], "give 'lsa' for longrag.db"),
         (["index", "pages", "--embedder", "lsa", "--chunk-size", "99"], "--replace"),
+        (["explore", "--out", "longrag.db", "--force"], "--out is the index file"),
     ],
 )
 def test_a_bad_question_to_an_index_is_refused(folder, capsys, arguments, message):
