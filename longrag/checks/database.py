@@ -8,7 +8,6 @@ from collections import defaultdict
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import partial
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from longrag.checks.findings import Checked, Finding
@@ -214,7 +213,7 @@ class _Check:
         folder = index.cache_folder()
         if folder is None:
             return
-        for one in filter(Path.is_dir, (folder, words_folder(folder))):
+        for one in filter(os.path.isdir, (folder, words_folder(folder))):
             try:
                 damage = check_saved(one)[1]
             except IndexFormatError as error:
