@@ -125,17 +125,27 @@ def fill(path: File, file: File, settings: FillSettings, progress: Progress) -> 
         IndexFormatError: the file is something else; it is left as it was.
     """
     there = os.path.isfile(file) and os.path.getsize(file)
-    wanted = settings.catalog(path, CatalogTable(file).read()[1] if there else None)
-    pages = read_pages(
-        path,
-        follow_links=settings.follow_links,
-        patterns=PathPatterns(wanted.include, wanted.exclude),
-        track=partial(progress.track, "reading"),
-        executor=settings.executor,
-    )
+    before = CatalogTable(file).read()[1] if there else None
+    wanted = settings.catalog(path, before)
+    try:
+        pages = read_pages(
+            path,
+            follow_links=settings.follow_links,
+            patterns=PathPatterns(wanted.include, wanted.exclude),
+            track=partial(progress.track, "reading"),
+            executor=settings.executor,
+        )
+    except InvalidParameterError as error:
+        if before is None or before.root != wanted.root:
+            raise
+        # The folder may only be away, as one that is not mounted.
+        raise InvalidParameterError.because(
+            f"The index file {os.fspath(file)} was left as it is, since nothing was read: {error}"
+            f" If all pages are gone for good, delete it and the folder {os.fspath(file)}.cache."
+        ) from error
     with only_writer(file):
         report = _Filling(file, wanted, pages, settings, progress).run()
-        if quotes_folder(file).is_dir():
+        if os.path.isdir(quotes_folder(file)):
             # Imported here, since most files have no such folder.
             from longrag.quoting.corpus import QuoteIndex
 

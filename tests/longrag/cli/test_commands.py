@@ -95,6 +95,42 @@ def test_an_index_that_may_only_be_read_is_asked_as_any(folder, capsys, monkeypa
         assert [one.name for one in file.parent.iterdir()] == ["i.db"]
 
 
+def test_a_folder_that_is_empty_or_away_leaves_the_index_as_it_is(folder, capsys):
+    run(capsys, "index", folder, "--embedder", "lsa")
+    for page in folder.iterdir():
+        page.unlink()
+    for _ in range(2):
+        told = run(capsys, "index", folder, "--embedder", "lsa", status=2).err
+        assert told.startswith("error: The index file longrag.db was left as it is")
+        assert told.endswith("delete it and the folder longrag.db.cache.\n")
+        assert run(capsys, "ask", "When was the harbour built?").out.startswith("1742\n")
+        if folder.exists():
+            folder.rmdir()
+
+
+@pytest.mark.skipif(os.name != "posix", reason="needs the permissions of POSIX")
+def test_a_cache_that_may_not_be_entered_is_done_without(folder, capsys, monkeypatch):
+    with tempfile.TemporaryDirectory() as name:
+        pages, file, user = Path(name, "pages"), Path(name, "i.db"), os.geteuid()
+        shutil.copytree(folder, pages)
+        monkeypatch.chdir(name)
+        run(capsys, "index", pages, "--embedder", "lsa", "--file", file)
+        run(capsys, "check", file)
+        for one in (Path(name), *Path(name).iterdir()):
+            one.chmod(0o777)
+        os.chmod(f"{file}.cache", 0o000)
+        (pages / "new.md").write_text("Another page.")
+        try:
+            if user == 0:
+                os.seteuid(65534)
+            printed = run(capsys, "index", pages, "--embedder", "lsa", "--file", file).out
+            assert "1 new" in printed
+            assert "sound" in run(capsys, "check", file).out
+        finally:
+            os.seteuid(user)
+            os.chmod(f"{file}.cache", 0o755)
+
+
 def test_index_with_several_processes(folder, capsys):
     environments, printed = [], []
     for name, count in (("one.db", "1"), ("two.db", "2")):
