@@ -124,16 +124,10 @@ def _find_whole(
                 nearest = passage.source(*run, sentence=True)
                 return CheckedQuote(quote, "clipped", nearest=nearest), passage
         for run in runs:
-            if _has_links(passage, run, wording.links):
+            if passage.has_links(run, wording.links):
                 source = passage.source(*run)
                 return _accepted(quote, wording, [source], elided=False), passage
     return None
-
-
-def _has_links(passage: QuotablePassage, run: tuple[int, int], links: Sequence[str]) -> bool:
-    """Tell whether the links of a quote lead where those of a run of words do."""
-    begin, end = passage.tokens[run[0]].start, passage.tokens[run[1] - 1].end
-    return all(link in passage.text[begin : end + len(link) + 3].casefold() for link in links)
 
 
 def _find_elided(

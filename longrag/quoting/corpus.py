@@ -163,9 +163,9 @@ class QuoteIndex:
             for passage in _parts_with(
                 wording.body, wording.words, QuotablePassage(key.doc_id, key.text)
             ):
-                runs = passage.find(wording.words, wording)
-                if runs:
-                    return passage.source(*runs[0])
+                for run in passage.find(wording.words, wording):
+                    if passage.has_links(run, wording.links):
+                        return passage.source(*run)
         return None
 
     def likely(self, quote: str, k: int = 5) -> list[str]:

@@ -251,6 +251,11 @@ class QuotablePassage:
         near = (*before[:1], *after[:1])
         return scaled or any(map(is_negation, before + after)) or any(map(is_condition, near))
 
+    def has_links(self, run: tuple[int, int], links: Sequence[str]) -> bool:
+        """Tell whether the links of a quote lead where those of a run of words do."""
+        begin, end = self.tokens[run[0]].start, self.tokens[run[1] - 1].end
+        return all(link in self.text[begin : end + len(link) + 3].casefold() for link in links)
+
     def source(self, first: int, last: int, *, sentence: bool = False) -> Source:
         """Return the place of a run of tokens, or of the sentences that hold it."""
         begin, end = self.tokens[first].start, self.tokens[last - 1].end

@@ -107,6 +107,17 @@ def test_what_makes_a_difference_is_refused_and_told(quote, status, kinds):
     assert (checked.nearest is None) == (status == "not_found")
 
 
+def test_a_link_that_the_source_lacks_is_a_change_and_no_other_source():
+    quote, corpus = "The [mill](http://x.y) at the weir burned down", QuoteIndex.from_documents
+    for documents in (DOCUMENTS, [*DOCUMENTS, Document("a", MILL)]):
+        checked = check_quote(quote, DOCUMENTS, corpus=corpus(documents))
+        assert (checked.status, checked.sources, checked.edits) == ("altered", (), ())
+        assert checked.nearest.doc_id == "0"
+    other = Document("link", f"{quote} in 1648.")
+    checked = check_quote(quote, DOCUMENTS, corpus=corpus([*DOCUMENTS, other]))
+    assert (checked.status, checked.nearest.doc_id) == ("misattributed", "link")
+
+
 def test_the_nearest_stretch_and_the_words_that_differ_are_told():
     checked = check_quote("The mill at the weir burned down in 1684.", DOCUMENTS)
     assert (checked.nearest.doc_id, MILL[checked.nearest.start : checked.nearest.end]) == (
