@@ -13,37 +13,37 @@ from __future__ import annotations
 
 import json
 import os
-import zlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import islice
 from pathlib import Path
-from secrets import token_hex
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from weakref import finalize
 
 from longrag.errors import DatabaseError, IndexFormatError, InvalidParameterError, StaleIndexError
 from longrag.indexing.connections import Connections
+from longrag.indexing.database_schema import (
+    KEY_LENGTH,
+    checksum_of,
+    checksum_of_row,
+    missing_error,
+    new_token,
+    prepare,
+    row_of,
+    tables_of_indexes,
+)
 from longrag.journal_storage import IndexFile, Server
 from longrag.types import stable_id
 
 if TYPE_CHECKING:
-    from sqlalchemy import Connection, MetaData, Row, Select, Table
+    from sqlalchemy import Connection, Row, Select, Table
 
-_VERSION: Final = 3
-# The version without checksums and tokens, whose databases are upgraded when they are opened.
-_UPGRADED: Final = 2
 _KEYS_AT_ONCE = 500
 _CACHE_NAME = 16
-# The SHA-256 of an item's key in hexadecimal digits.
-_KEY_LENGTH = 64
-_TOKEN_BYTES = 8
 # Revisions that are remembered: who is further behind reads everything.
 _REMEMBERED: Final = 1000
-# Any number will do: two processes that make the tables at once must use the same.
-_MAKING_TABLES: Final = 7_402_511_939
 
 
 class Revision(NamedTuple):
@@ -136,12 +136,6 @@ class ItemsChange:
     about: Mapping[str, Any] = field(default_factory=dict)
 
 
-def checksum_of(index: str, part: str, key: str, generation: int, content: bytes) -> int:
-    """Return the checksum of an item: a CRC-32, which finds any damage to one bit."""
-    named = f"{index}\0{part}\0{key}\0{generation}\0".encode("utf-8", "surrogatepass")
-    return zlib.crc32(content, zlib.crc32(named))
-
-
 class IndexDatabase:
     """One index in a database.
 
@@ -182,8 +176,8 @@ class IndexDatabase:
         cache: str | os.PathLike[str] | None = None,
         read_only: bool = False,
     ) -> None:
-        if not isinstance(name, str) or not 1 <= len(name) <= _KEY_LENGTH or "\0" in name:
-            raise InvalidParameterError("name", name, f"a string of 1 to {_KEY_LENGTH} characters")
+        if not isinstance(name, str) or not 1 <= len(name) <= KEY_LENGTH or "\0" in name:
+            raise InvalidParameterError("name", name, f"a string of 1 to {KEY_LENGTH} characters")
         self.name = name
         self._kind = kind
         self._given = os.fspath(database) if isinstance(database, os.PathLike) else database
@@ -191,9 +185,9 @@ class IndexDatabase:
         self._connections = Connections(database, timeout=timeout, read_only=read_only)
         self._place = self._connections.place
         self._transaction = self._connections.transaction
-        self._tables = _tables()
+        self._tables = tables_of_indexes()
         finalize(self, self._connections.close)
-        self._prepare()
+        prepare(self._connections, self._tables, name)
 
     @property
     def path(self) -> Path | None:
@@ -240,8 +234,8 @@ class IndexDatabase:
         if (row := self._read_row()) is not None:
             return dict(json.loads(row.settings))
         if self.read_only:
-            raise self._missing_error()
-        made = _row_of(self.name, self._kind, Revision(0, _new_token()), json.dumps(dict(given)))
+            raise missing_error(self._place, self.name)
+        made = row_of(self.name, self._kind, Revision(0, new_token()), json.dumps(dict(given)))
         try:
             with self._transaction(write=True) as connection:
                 connection.execute(self._table("longrag_index").insert().values(made))
@@ -318,7 +312,7 @@ class IndexDatabase:
         with self._transaction() as connection:
             row = self._row(connection)
             if row is None:
-                raise self._missing_error()
+                raise missing_error(self._place, self.name)
             whole = since is None or not self._was_made_from(connection, row, since)
             if whole:
                 self._connections.take_time(connection)
@@ -382,7 +376,7 @@ class IndexDatabase:
             row = self._row(connection, lock=True)
             if row is None or _revision_of(row) != after:
                 return None
-            revision = Revision(after.generation + 1, _new_token())
+            revision = Revision(after.generation + 1, new_token())
             for part in {**change.put, **change.drop}:
                 put = change.put.get(part, {})
                 own = (item.c.index_name == self.name) & (item.c.part == part)
@@ -394,7 +388,7 @@ class IndexDatabase:
                     ]
                     connection.execute(item.insert(), rows)
             about = json.dumps({**json.loads(row.about), **change.about})
-            changed = _row_of(row.name, row.kind, revision, row.settings, about)
+            changed = row_of(row.name, row.kind, revision, row.settings, about)
             connection.execute(index.update().where(index.c.name == self.name).values(changed))
             self._remember(connection, after, revision)
         self._empty_log()
@@ -477,7 +471,7 @@ class IndexDatabase:
         row = connection.execute(query.with_for_update() if lock else query).one_or_none()
         if row is None:
             return None
-        if row.checksum != _checksum_of_row(row._mapping):
+        if row.checksum != checksum_of_row(row._mapping):
             raise IndexFormatError(
                 f"{self._place} is damaged: what is recorded of the index {self.name!r} is not what"
                 " was written. Run `longrag check` on it."
@@ -489,155 +483,12 @@ class IndexDatabase:
             )
         return row
 
-    def _missing_error(self) -> IndexFormatError:
-        return IndexFormatError(
-            f"{self._place} does not hold the index {self.name!r}, or no longer. Check its name, or"
-            " open it again, where it can be written, to make it."
-        )
-
     def _table(self, name: str) -> Table:
         return self._tables.tables[name]
-
-    def _prepare(self) -> None:
-        from sqlalchemy import inspect
-
-        schema = self._table("longrag_schema")
-        with self._transaction() as connection:
-            names = set(inspect(connection).get_table_names())
-        if schema.name not in names:
-            if names and self.path is not None:
-                raise IndexFormatError(
-                    f"{self._place} is a database of another program: it has a table "
-                    f"{min(names)!r}. It was left as it was. Give the path of another file."
-                )
-            if self.read_only:
-                raise self._missing_error()
-            with self._only_maker() as connection:
-                self._tables.create_all(connection)
-                if connection.execute(schema.select()).first() is None:
-                    connection.execute(schema.insert().values(version=_VERSION))
-        with self._transaction() as connection:
-            version = connection.execute(schema.select()).scalar_one_or_none()
-        if version == _UPGRADED and not self.read_only:
-            with self._only_maker() as connection:
-                if connection.execute(schema.select()).scalar_one() == _UPGRADED:
-                    self._upgrade(connection)
-            version = _VERSION
-        if version != _VERSION:
-            remedy = (
-                "Open it once where it can be written."
-                if version == _UPGRADED
-                else "Use the release that made it, or build the index in another database."
-            )
-            raise IndexFormatError(
-                f"{self._place} has version {version} of the database format, and this release of"
-                f" longrag reads version {_VERSION}. {remedy}"
-            )
-
-    @contextmanager
-    def _only_maker(self) -> Iterator[Connection]:
-        """Give a transaction beside which no other process makes or upgrades the tables."""
-        from sqlalchemy import text
-
-        with self._transaction(write=True) as connection:
-            if self._connections.dialect == "postgresql":
-                connection.execute(text(f"SELECT pg_advisory_xact_lock({_MAKING_TABLES})"))
-            yield connection
-
-    def _upgrade(self, connection: Connection) -> None:
-        """Add tokens and checksums to a database of version 2."""
-        from sqlalchemy import text
-
-        names = ("longrag_schema", "longrag_index", "longrag_item", "longrag_revision")
-        schema, index, item, revision = map(self._table, names)
-        for table, column in (
-            (index, f"token VARCHAR({_KEY_LENGTH}) NOT NULL DEFAULT ''"),
-            (index, "checksum BIGINT NOT NULL DEFAULT 0"),
-            (item, "checksum BIGINT NOT NULL DEFAULT 0"),
-        ):
-            connection.execute(text(f"ALTER TABLE {table.name} ADD COLUMN {column}"))
-        revision.create(connection)
-        for row in connection.execute(index.select()).all():
-            new = Revision(row.generation, _new_token())
-            upgraded = _row_of(row.name, row.kind, new, row.settings, row.about)
-            connection.execute(index.update().where(index.c.name == row.name).values(upgraded))
-        keys = item.select().with_only_columns(item.c.index_name, item.c.part, item.c.key)
-        for name, part, key in connection.execute(keys).all():
-            own = (item.c.index_name == name) & (item.c.part == part) & (item.c.key == key)
-            row = connection.execute(item.select().where(own)).one()
-            checksum = checksum_of(name, part, key, row.generation, bytes(row.content))
-            connection.execute(item.update().where(own).values(checksum=checksum))
-        connection.execute(schema.update().values(version=_VERSION))
-
-
-def _new_token() -> str:
-    return token_hex(_TOKEN_BYTES)
 
 
 def _revision_of(row: Row[Any]) -> Revision:
     return Revision(int(row.generation), row.token)
-
-
-def _row_of(
-    name: str, kind: str, revision: Revision, settings: str, about: str = "{}"
-) -> dict[str, Any]:
-    """Return the row of an index, with its checksum."""
-    row = {"name": name, "kind": kind, **revision._asdict(), "settings": settings, "about": about}
-    return {**row, "checksum": _checksum_of_row(row)}
-
-
-def _checksum_of_row(row: Any) -> int:
-    columns = ("name", "kind", "generation", "token", "settings", "about")
-    named = "\0".join(str(row[column]) for column in columns)
-    return zlib.crc32(named.encode("utf-8", "surrogatepass"))
-
-
-def _tables() -> MetaData:
-    from sqlalchemy import (
-        BigInteger,
-        Column,
-        Index,
-        Integer,
-        LargeBinary,
-        MetaData,
-        String,
-        Table,
-        Text,
-    )
-
-    made = MetaData()
-    Table("longrag_schema", made, Column("version", Integer, nullable=False))
-    Table(
-        "longrag_index",
-        made,
-        Column("name", String(_KEY_LENGTH), primary_key=True),
-        Column("kind", String(_KEY_LENGTH), nullable=False),
-        Column("generation", BigInteger, nullable=False),
-        Column("token", String(_KEY_LENGTH), nullable=False),
-        Column("settings", Text, nullable=False),
-        Column("about", Text, nullable=False),
-        Column("checksum", BigInteger, nullable=False),
-    )
-    Table(
-        "longrag_item",
-        made,
-        Column("index_name", String(_KEY_LENGTH), primary_key=True),
-        Column("part", String(_KEY_LENGTH), primary_key=True),
-        Column("key", String(_KEY_LENGTH), primary_key=True),
-        Column("generation", BigInteger, nullable=False),
-        Column("checksum", BigInteger, nullable=False),
-        Column("content", LargeBinary, nullable=False),
-        Index("longrag_newer", "index_name", "part", "generation"),
-    )
-    # What the present revision of each index was made from.
-    Table(
-        "longrag_revision",
-        made,
-        Column("index_name", String(_KEY_LENGTH), primary_key=True),
-        Column("generation", BigInteger, primary_key=True),
-        Column("token", String(_KEY_LENGTH), nullable=False),
-    )
-    return made
 
 
 def _batches(keys: Iterable[str]) -> Iterator[list[str]]:

@@ -466,7 +466,7 @@ def read_run(folder: Path) -> Any:
     return {"costs": made.costs, "rows": made.rows}
 
 
-DATABASE = Format("database", "longrag.indexing.database")
+DATABASE = Format("database", "longrag.indexing.database_schema")
 MEDIA = Format("media", "longrag.indexing.media_store")
 JOURNAL = Format("journal", "longrag.journal_storage")
 
