@@ -58,8 +58,8 @@ class RaptorRetriever(TreeSearch):
         vectorstore: a store of a tree's nodes.
         mode: "collapsed" takes the best nodes of all levels; "traversal" the best roots, then the
             best of their children, and so on.
-        token_budget: most tokens to return in all, None for no limit; a node that does not fit any
-            more is passed over.
+        token_budget: most tokens to return in all, None for no limit; the first node that does
+            not fit is cut at the end of a sentence, and ends what is read.
         k: most nodes to return, None for no limit; in traversal the nodes taken from each layer, 5
             by default. Also per call, as ``invoke(query, k=2)``.
         search: further settings, a ``longrag.retrieval.TreeSearchSettings``: levels, redundancy and

@@ -70,8 +70,8 @@ class RaptorRetriever(BaseRetriever):
     Args:
         index: a ``RaptorIndex``, whose later changes the retriever follows.
         mode: "collapsed" or "traversal".
-        token_budget: most tokens to return in all, None for no limit; a node over what remains is
-            passed over and the search goes on.
+        token_budget: most tokens to return in all, None for no limit; the first node that does
+            not fit is cut at the end of a sentence, and ends what is read.
         similarity_top_k: most nodes to return (collapsed; no limit by default) or to take of each
             layer (traversal; 5 by default).
         search: further settings, a ``longrag.retrieval.TreeSearchSettings``: levels, redundancy and
