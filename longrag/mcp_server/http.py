@@ -108,7 +108,7 @@ def listen(host: str, port: int) -> list[socket.socket]:
     """Listen on a port of all addresses that a host's name stands for, of those that are here.
 
     Raises:
-        InvalidParameterError: the host is none of this machine, or the port is not free.
+        InvalidParameterError: the host is not of this machine, or the port is not free.
     """
     try:
         found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)

@@ -34,9 +34,9 @@ def marked_spans(text: str) -> Iterator[tuple[Span, Span]]:
 
     Marks inside a quote do not count. A mark that does not tell its side opens a quote where a word
     follows it after a space, a bracket or nothing. Such a mark, or one of the same form as that
-    which opened, begins anew, so that a closing mark is not paired with the next opening one; where
-    it opens a paragraph, what was opened before ends with its own. Inches and apostrophes open
-    nothing.
+    which opened, begins another one, so that a closing mark is not paired with the next opening
+    one; where it opens a paragraph, what was opened before ends with its own. Inches and
+    apostrophes open nothing.
     """
     marks = [match.start() for match in _MARK.finditer(text)]
     at = 0

@@ -244,11 +244,18 @@ class QuotablePassage:
                 return
             yield self.norms[place]
 
+    def _after_comma(self, i: int) -> Iterator[str]:
+        """Yield token ``i`` where nothing but a comma stands before it: a condition may follow."""
+        if 0 < i < len(self.tokens):
+            gap = self.text[self.tokens[i - 1].end : self.tokens[i].start]
+            if _TARGET.sub("", gap).strip(" \n*_`") == ",":
+                yield self.norms[i]
+
     def is_clipped(self, first: int, last: int) -> bool:
         """Tell whether right beside a run stands what turns it round, or a number's scale."""
         before, after = list(self._beside(first - 1, -1, 4)), list(self._beside(last, 1, 2))
         scaled = self.norms[last - 1][0].isdigit() and any(map(is_scale, after[:1]))
-        near = (*before[:1], *after[:1])
+        near = (*before[:1], *(after[:1] or self._after_comma(last)))
         return scaled or any(map(is_negation, before + after)) or any(map(is_condition, near))
 
     def has_links(self, run: tuple[int, int], links: Sequence[str]) -> bool:

@@ -107,6 +107,23 @@ def test_what_makes_a_difference_is_refused_and_told(quote, status, kinds):
     assert (checked.nearest is None) == (status == "not_found")
 
 
+@pytest.mark.parametrize(
+    ("rest", "status"),
+    [
+        (", unless it rains.", "clipped"),
+        ("**, if it rains.", "clipped"),
+        (" if it rains.", "clipped"),
+        (", and if it rains it is 9.", "verbatim"),
+        (", not a toll.", "verbatim"),
+        (". If it rains it is 9.", "verbatim"),
+        ("", "verbatim"),
+    ],
+)
+def test_a_condition_is_not_cut_off_at_its_comma(rest, status):
+    quote = "The fee is 20 crowns"
+    assert check_quote(quote, [Document("fee", f"{quote}{rest}")]).status == status
+
+
 def test_a_link_that_the_source_lacks_is_a_change_and_no_other_source():
     quote, corpus = "The [mill](http://x.y) at the weir burned down", QuoteIndex.from_documents
     for documents in (DOCUMENTS, [*DOCUMENTS, Document("a", MILL)]):
