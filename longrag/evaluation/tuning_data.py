@@ -25,9 +25,6 @@ from longrag.prompts import TUNING_ANSWER, TUNING_ANSWER_ALONE, field, quote
 Contexts: TypeAlias = Literal["none", "gold", "random", "gold+random", "gold+gold"]
 """What comes before the question: the paper's D∅, Dg, Dr, Dgr and Dgg."""
 
-EVALUATION_CONTEXTS: Final[tuple[Contexts, ...]] = ("none", "gold", "random", "gold+random")
-"""The contexts under which the paper evaluates every tuned model (§3.8)."""
-
 _SLOT: Final = re.compile(r"\{(context|question)\}")
 _TRIES: Final = 16
 # JSON leaves these as they are, and some readers take them for the end of a line.

@@ -208,17 +208,6 @@ def _bad_metadata(document: Document, key: str, value: object) -> InvalidDocumen
 
 
 @dataclass(frozen=True, slots=True)
-class CombinedLinkExtractor:
-    """Joins the targets of several extractors, in their order, each target once."""
-
-    extractors: tuple[LinkExtractor, ...]
-
-    def __call__(self, document: Document) -> Sequence[str]:
-        """Return the targets of every extractor, each once."""
-        return _unique(target for extract in self.extractors for target in extract(document))
-
-
-@dataclass(frozen=True, slots=True)
 class DefaultLinkExtractor:
     """Chooses by the document's shape.
 

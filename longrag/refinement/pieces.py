@@ -56,19 +56,6 @@ class Compressed:
         """What was kept of all texts, with a blank line between one text and the next."""
         return _BETWEEN_TEXTS.join(filter(None, self.texts))
 
-    def original_spans(self, text_index: int, start: int, end: int) -> list[Span]:
-        """Return where the characters ``[start, end)`` of a compressed text are in the original.
-
-        One span for each piece they touch, in order; what joins two pieces has no span.
-        """
-        spans = []
-        for piece in self.pieces:
-            shift = piece.start - piece.at
-            left, right = max(piece.start, start + shift), min(piece.end, end + shift)
-            if piece.text_index == text_index and left < right:
-                spans.append((left, right))
-        return spans
-
 
 class Unit(NamedTuple):
     """What is kept or dropped as a whole: a sentence or a phrase of one of the texts."""

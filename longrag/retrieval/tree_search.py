@@ -18,7 +18,7 @@ from longrag.indexing.tree.geometry import check_integer
 from longrag.indexing.tree.tree import Tree
 from longrag.indexing.vectors import CACHED_ROWS, blocks, check_vectors, nearly_largest
 from longrag.models.tokens import count_tokens as default_counter
-from longrag.models.words import STOPWORDS, content_terms, terms
+from longrag.models.words import content_terms, content_words
 from longrag.retrieval.cut_units import Ranked
 from longrag.retrieval.filters import DocumentFilter, LruCache, MetadataIndex
 from longrag.retrieval.reading import check_token_budget, read
@@ -201,7 +201,7 @@ class TreeScorer:
             from bm25s import BM25
         except ImportError as error:
             raise MissingExtraError("BM25 over a tree", "bm25") from error
-        texts = [list(_content(node.text)) for node in self.tree.nodes.values()]
+        texts = [content_words(node.text) for node in self.tree.nodes.values()]
         if not any(texts):
             return None
         index = BM25(method="lucene", dtype="float64")
@@ -275,16 +275,6 @@ def _part_of(tree: Tree, doc_ids: Collection[str]) -> Tree:
     return Tree([nodes[row] for row in kept], tree.vectors[kept])
 
 
-def node_scores(tree: Tree, vector: ArrayLike) -> Floats:
-    """Return the cosine of a query's vector with every node's; see ``TreeScorer.node_scores``."""
-    return TreeScorer(tree).node_scores(vector)
-
-
-def keyword_scores(tree: Tree, question: str) -> Floats:
-    """Return the BM25 score of every node's text; see ``TreeScorer.keyword_scores``."""
-    return TreeScorer(tree).keyword_scores(question)
-
-
 def collapsed(
     tree: Tree,
     scores: Scores,
@@ -347,7 +337,7 @@ class _Reading:
     def add(self, node: TreeNode) -> bool:
         """Read a node, or tell by False that it repeats too much of what was read."""
         leaves = frozenset(leaf.id for leaf in self._tree.leaves(node.id))
-        words = frozenset(_content(node.text))
+        words = frozenset(content_words(node.text))
         others = (
             read for beneath, read in self._read if self._all or not beneath.isdisjoint(leaves)
         )
@@ -512,7 +502,3 @@ def _checked_scores(tree: Tree, scores: Scores) -> NodeScores:
         row = int(np.flatnonzero(~np.isfinite(checked))[0])
         raise InvalidParameterError(f"scores[{row}]", float(checked[row]), "a finite number")
     return NodeScores(tree, checked.__getitem__)
-
-
-def _content(text: str) -> Iterator[str]:
-    return (term for term, (a, b) in terms(text) if text[a:b].casefold() not in STOPWORDS)

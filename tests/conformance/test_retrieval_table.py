@@ -34,7 +34,7 @@ from longrag.ingestion import long_units, resolve_links
 from longrag.ingestion.units import embedding_text, titled_text
 from longrag.retrieval.assembly import align_chunk, unit_of_chunks
 from longrag.retrieval.hybrid import HybridHit, hybrid
-from longrag.retrieval.tree_search import collapsed, keyword_scores, node_scores, traverse
+from longrag.retrieval.tree_search import TreeScorer, collapsed, traverse
 from longrag.retrieval.units import Hit, UnitIndex, embed_units
 from longrag.types import Chunk, LongUnit, RetrievedNode, RetrievedUnit
 from tests.conformance.table import (
@@ -176,9 +176,9 @@ def langchain_tree() -> Any:
 def core_search(question: str, mode: str, scoring: str = "cosine", **settings: Any) -> Any:
     tree = core_tree().tree
     scores = (
-        keyword_scores(tree, question)
+        TreeScorer(tree).keyword_scores(question)
         if scoring == "bm25"
-        else node_scores(tree, hash_vector(question))
+        else TreeScorer(tree).node_scores(hash_vector(question))
     )
     found = (collapsed if mode == "collapsed" else traverse)(tree, scores, **grouped(**settings))
     return [one for one in found if one.score > 0 or scoring == "cosine" or mode == "traversal"]

@@ -57,10 +57,6 @@ def long_unit_parser(**settings) -> LongUnitNodeParser:
     )
 
 
-def fixed_tokens(text):
-    return [text]
-
-
 @pytest.fixture
 def nodes(documents):
     return long_unit_parser()(documents)

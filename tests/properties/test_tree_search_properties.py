@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from longrag.indexing.tree.tree import Tree
 from longrag.retrieval import TreeSearchSettings
-from longrag.retrieval.tree_search import TreeScorer, collapsed, node_scores, traverse
+from longrag.retrieval.tree_search import TreeScorer, collapsed, traverse
 from longrag.types import TreeNode
 from tests.settings import grouped
 
@@ -235,7 +235,7 @@ def test_a_retrieved_node_has_the_leaves_beneath_it_in_order(question, budget):
 def test_scores_are_cosines(tree, data):
     width = tree.vectors.shape[1]
     vector = data.draw(st.lists(st.integers(-3, 3), min_size=width, max_size=width))
-    found = node_scores(tree, vector)
+    found = TreeScorer(tree).node_scores(vector)
     for row, score in enumerate(found.tolist()):
         lengths = np.linalg.norm(tree.vectors[row]) * np.linalg.norm(vector)
         expected = tree.vectors[row] @ np.array(vector) / lengths if lengths else 0.0
@@ -279,7 +279,7 @@ def large_trees(draw):
 def test_searches_that_score_few_nodes_find_what_all_scores_give(asked, budget, top_k, levels):
     tree, vector = asked
     scorer = TreeScorer(tree)
-    scores = node_scores(tree, vector)
+    scores = TreeScorer(tree).node_scores(vector)
     rows = ranked(tree, scores, range(len(tree)))
     found = list(scorer.asked(vector).best_first())
     assert found == [(row, scores[row]) for row in rows]

@@ -24,7 +24,6 @@ class LevelStatistics:
 
     summaries: int
     summary_tokens: float
-    child_tokens: float
     children: float
     compression: float
 
@@ -143,12 +142,11 @@ class Tree:
 
     def _measure(self, summaries: Sequence[TreeNode]) -> LevelStatistics:
         if not summaries:
-            return LevelStatistics(0, 0.0, 0.0, 0.0, 0.0)
+            return LevelStatistics(0, 0.0, 0.0, 0.0)
         children = [[self.nodes[child].tokens for child in node.children] for node in summaries]
         return LevelStatistics(
             summaries=len(summaries),
             summary_tokens=fmean(node.tokens for node in summaries),
-            child_tokens=fmean(tokens for own in children for tokens in own),
             children=fmean(map(len, children)),
             compression=fmean(
                 node.tokens / max(sum(own), 1)

@@ -26,7 +26,7 @@ from longrag.errors import (
     InvalidParameterError,
 )
 from longrag.retrieval import TreeSearchSettings
-from longrag.retrieval.tree_search import collapsed, node_scores
+from longrag.retrieval.tree_search import TreeScorer, collapsed
 from tests.fakes.langchain import HashEmbeddings, cosine, replying
 from tests.langchain_longrag.trees import (
     PAGES,
@@ -208,7 +208,7 @@ def test_redundancy_puts_off_what_repeats_the_nodes_before_it():
     built = build(embedding=embedding, llm=None, summarizer="extractive")
     # A summary of level 1 is best; those above it quote it, so they score well and repeat it.
     question = next(node.text for node in built.tree.nodes.values() if node.level == 1)
-    scores = node_scores(built.tree, embedding.vector(question))
+    scores = TreeScorer(built.tree).node_scores(embedding.vector(question))
     taken = {}
     for redundancy in (None, 0.3):
         retriever = RaptorRetriever(

@@ -28,7 +28,7 @@ from llama_index_longrag import LongRAGIndex, RaptorIndex, RaptorRetriever
 from llama_index_longrag.bridge.tree_nodes import to_tree_result
 from longrag.errors import EmbeddingError, InvalidParameterError
 from longrag.retrieval import TreeSearchSettings
-from longrag.retrieval.tree_search import collapsed, keyword_scores, node_scores, traverse
+from longrag.retrieval.tree_search import TreeScorer, collapsed, traverse
 from longrag.types import RetrievedNode
 from tests.fakes import hash_vector
 from tests.fakes.llama_index import WIDTH, HashEmbedding, ScriptedLLM, tokenizer
@@ -81,7 +81,7 @@ class TestSearch:
         ids=str,
     )
     def test_collapsed_is_the_cores(self, settings, index):
-        scores = node_scores(index.tree, hash_vector(QUESTION, WIDTH))
+        scores = TreeScorer(index.tree).node_scores(hash_vector(QUESTION, WIDTH))
         search = dict(settings)
         top_k = search.pop("similarity_top_k", None)
         expected = plain(
@@ -99,7 +99,7 @@ class TestSearch:
         ids=str,
     )
     def test_traversal_is_the_cores(self, settings, index):
-        scores = node_scores(index.tree, hash_vector(QUESTION, WIDTH))
+        scores = TreeScorer(index.tree).node_scores(hash_vector(QUESTION, WIDTH))
         search = {"token_budget": 2000, **settings}
         top_k = search.pop("similarity_top_k", 5)
         expected = plain(
@@ -127,7 +127,7 @@ class TestSearch:
         results = index.as_retriever(
             search=TreeSearchSettings(scoring="bm25"), token_budget=200
         ).retrieve(QUESTION)
-        scores = keyword_scores(index.tree, QUESTION)
+        scores = TreeScorer(index.tree).keyword_scores(QUESTION)
         assert texts_of(results) == plain(
             collapsed(index.tree, scores, token_budget=200, **as_read(index))
         )
@@ -180,7 +180,7 @@ class TestSearch:
         bundle = QueryBundle("x", custom_embedding_strs=["railway", "glacier"])
         mean = (hash_vector("railway", WIDTH) + hash_vector("glacier", WIDTH)) / 2
         expected = collapsed(
-            index.tree, node_scores(index.tree, mean), token_budget=100, **as_read(index)
+            index.tree, TreeScorer(index.tree).node_scores(mean), token_budget=100, **as_read(index)
         )
         found = index.as_retriever(token_budget=100).retrieve(bundle)
         assert [result.node_id for result in found] == [one.node.id for one in expected]

@@ -10,7 +10,6 @@ from hypothesis import strategies as st
 
 from longrag.errors import InvalidDocumentError, InvalidParameterError
 from longrag.ingestion.links import (
-    CombinedLinkExtractor,
     DefaultLinkExtractor,
     HtmlLinkExtractor,
     MarkdownLinkExtractor,
@@ -204,12 +203,6 @@ def test_other_metadata_links_are_refused_with_document_and_key(value):
         MetadataLinkExtractor()(doc("", links=value))
 
 
-def test_extractors_combine_in_their_order():
-    both = CombinedLinkExtractor((WikiLinkExtractor(), MarkdownLinkExtractor()))
-    assert both(doc("[a](x) [[y]] [b](y)")) == ("y", "x")
-    assert CombinedLinkExtractor(())(doc("[a](x)")) == ()
-
-
 @pytest.mark.parametrize(
     ("document", "targets"),
     [
@@ -233,9 +226,6 @@ def test_the_default_extractor_goes_by_the_shape_of_the_document(document, targe
 def test_extractors_are_frozen_and_their_repr_holds_every_setting():
     extractor = DefaultLinkExtractor(metadata_keys=("refs",))
     assert repr(extractor) == "DefaultLinkExtractor(metadata_keys=('refs',))"
-    assert repr(CombinedLinkExtractor((WikiLinkExtractor(),))) == (
-        "CombinedLinkExtractor(extractors=(WikiLinkExtractor(),))"
-    )
     with pytest.raises(FrozenInstanceError):
         extractor.metadata_keys = ()
 

@@ -14,7 +14,7 @@ from longrag.indexing import KeywordIndex, TreeBuilder, TreeSettings, build_tree
 from longrag.ingestion import embedding_text
 from longrag.ingestion.units import build_units, chunk_unit
 from longrag.retrieval import UnitIndex, collapsed, embed_units, fuse, hybrid, retrieve
-from longrag.retrieval.tree_search import node_scores
+from longrag.retrieval.tree_search import TreeScorer
 from longrag.retrieval.units import Hit
 from longrag.stores import retrieve_from_store
 from longrag.stores.search import Listed, Ranked
@@ -198,7 +198,7 @@ def test_any_store_and_any_tree_may_lie_beneath():
 
     def in_tree(text, k):
         (vectors,) = yield (Embed((text,), "query"),)
-        return collapsed(tree, node_scores(tree, vectors), token_budget=None, top_k=k)
+        return collapsed(tree, TreeScorer(tree).node_scores(vectors), token_budget=None, top_k=k)
 
     texts = {id_: node.text for id_, node in tree.nodes.items()}
     (best,) = run(hybrid("old oak", keywords=keywords_of(texts), top_k=1, dense=in_tree), answer)

@@ -10,13 +10,7 @@ from longrag.errors import EmbeddingError, InvalidParameterError, MissingExtraEr
 from longrag.indexing.tree.tree import Tree
 from longrag.models.tokens import count_tokens
 from longrag.retrieval import TreeSearchSettings
-from longrag.retrieval.tree_search import (
-    TreeScorer,
-    collapsed,
-    keyword_scores,
-    node_scores,
-    traverse,
-)
+from longrag.retrieval.tree_search import TreeScorer, collapsed, traverse
 from longrag.types import TreeNode
 from tests.settings import grouped
 
@@ -70,23 +64,23 @@ LONE_LEAF = make_tree({"a": 0}, {}, vectors=[[3, 4]])
 class TestNodeScores:
     def test_are_the_cosines_whatever_the_lengths(self):
         tree = make_tree({"a": 0, "b": 0, "c": 0}, {}, vectors=[[3, 4], [0, 1e-20], [-1e14, 0]])
-        found = node_scores(tree, [6e9, 8e9])
+        found = TreeScorer(tree).node_scores([6e9, 8e9])
         assert found.dtype == np.float64
         assert found == pytest.approx([1.0, 0.8, -0.6], abs=1e-12)
 
     def test_of_a_vector_without_direction_are_zero(self):
         tree = make_tree({"a": 0, "b": 0}, {}, vectors=[[0, 0], [1, 1]])
-        assert node_scores(tree, [1, 0]) == pytest.approx([0, 0.5**0.5])
-        assert node_scores(tree, [0, 0]).tolist() == [0, 0]
+        assert TreeScorer(tree).node_scores([1, 0]) == pytest.approx([0, 0.5**0.5])
+        assert TreeScorer(tree).node_scores([0, 0]).tolist() == [0, 0]
 
     def test_do_not_depend_on_the_nodes_beside_them(self):
         vectors = np.random.default_rng(0).normal(size=(5000, 37)).astype(np.float32)
         names = {str(at): 0 for at in range(5000)}
         query = vectors[7] + vectors[4000]
-        together = node_scores(make_tree(names, {}, vectors=vectors), query)
+        together = TreeScorer(make_tree(names, {}, vectors=vectors)).node_scores(query)
         for rows in ([7], [4000, 7], range(2040, 2060)):
             alone = make_tree({str(at): 0 for at in rows}, {}, vectors=vectors[list(rows)])
-            assert node_scores(alone, query).tolist() == together[list(rows)].tolist()
+            assert TreeScorer(alone).node_scores(query).tolist() == together[list(rows)].tolist()
 
     def test_of_the_second_question_are_not_those_of_the_first(self):
         tree = make_tree({"a": 0, "b": 0}, {}, vectors=[[1, 0], [0, 1]])
@@ -96,24 +90,24 @@ class TestNodeScores:
 
     def test_leave_the_vectors_as_they_are(self):
         tree = make_tree({"a": 0}, {}, vectors=[[3, 4]])
-        node_scores(tree, [1, 0])
+        TreeScorer(tree).node_scores([1, 0])
         assert tree.vectors.tolist() == [[3, 4]]
 
     def test_of_an_empty_tree_are_none(self):
-        assert node_scores(EMPTY, [1, 2, 3]).shape == (0,)
+        assert TreeScorer(EMPTY).node_scores([1, 2, 3]).shape == (0,)
 
     def test_refuse_a_vector_of_another_width(self):
         with pytest.raises(EmbeddingError, match="2 are expected"):
-            node_scores(LONE_LEAF, [1, 2, 3])
+            TreeScorer(LONE_LEAF).node_scores([1, 2, 3])
 
     @pytest.mark.parametrize("vector", [[np.nan, 1], [np.inf, 1], ["a", "b"]])
     def test_refuse_a_vector_that_is_not_finite_numbers(self, vector):
         with pytest.raises(EmbeddingError, match="vector"):
-            node_scores(LONE_LEAF, vector)
+            TreeScorer(LONE_LEAF).node_scores(vector)
 
     def test_refuse_two_vectors(self):
         with pytest.raises(InvalidParameterError, match="one query vector, got 2"):
-            node_scores(LONE_LEAF, [[1, 2], [3, 4]])
+            TreeScorer(LONE_LEAF).node_scores([[1, 2], [3, 4]])
 
     def test_of_another_tree_are_refused(self):
         asked = TreeScorer(LONE_LEAF).asked([1, 0])
@@ -145,7 +139,7 @@ class TestKeywordScores:
         return make_tree(dict.fromkeys(TEXTS, 0), {}, texts=TEXTS)
 
     def test_find_the_nodes_that_share_words_with_the_question(self, tree):
-        found = keyword_scores(tree, "Who keeps a keeper?")
+        found = TreeScorer(tree).keyword_scores("Who keeps a keeper?")
         assert found.dtype == np.float64
         assert (found > 0).tolist() == [True, False, False, False]
 
@@ -154,33 +148,33 @@ class TestKeywordScores:
         frequencies, lengths = {0: 1, 1: 3}, [3, 8, 5, 0]
         mean = np.mean(lengths)
         idf = np.log(1 + (4 - 2 + 0.5) / (2 + 0.5))
-        found = keyword_scores(tree, "lamp")
+        found = TreeScorer(tree).keyword_scores("lamp")
         for row, times in frequencies.items():
             norm = 1.5 * (1 - 0.75 + 0.75 * lengths[row] / mean)
             assert found[row] == pytest.approx(idf * times / (times + norm))
 
     def test_read_chinese(self, tree):
-        assert keyword_scores(tree, "茶馆在哪里?").argmax() == 2
+        assert TreeScorer(tree).keyword_scores("茶馆在哪里?").argmax() == 2
 
     @pytest.mark.parametrize("question", ["", "Who is it?", "xylophone", "\ud800", "?!"])
     def test_are_zero_where_no_word_is_shared(self, tree, question):
-        assert keyword_scores(tree, question).tolist() == [0, 0, 0, 0]
+        assert TreeScorer(tree).keyword_scores(question).tolist() == [0, 0, 0, 0]
 
     def test_of_nodes_without_words_are_zero(self):
         tree = make_tree({"a": 0, "b": 0}, {}, texts={"a": "...", "b": ""})
-        assert keyword_scores(tree, "lamp").tolist() == [0, 0]
+        assert TreeScorer(tree).keyword_scores("lamp").tolist() == [0, 0]
 
     def test_of_an_empty_tree_are_none(self):
-        assert keyword_scores(EMPTY, "lamp").shape == (0,)
+        assert TreeScorer(EMPTY).keyword_scores("lamp").shape == (0,)
 
     def test_refuse_a_question_that_is_no_string(self, tree):
         with pytest.raises(InvalidParameterError, match="question must be a string"):
-            keyword_scores(tree, None)
+            TreeScorer(tree).keyword_scores(None)
 
     def test_name_the_extra_when_the_library_is_not_there(self, tree, monkeypatch):
         monkeypatch.setitem(sys.modules, "bm25s", None)
         with pytest.raises(MissingExtraError, match=r"longrag\[bm25\]"):
-            keyword_scores(tree, "lamp")
+            TreeScorer(tree).keyword_scores("lamp")
 
 
 class TestCollapsed:
