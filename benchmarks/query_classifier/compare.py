@@ -21,14 +21,14 @@ from collections.abc import Callable, Iterator
 
 from queries import Query, read
 
+from longrag.calls import run
 from longrag.errors import MissingExtraError
 from longrag.models import LsaEmbedder, MiniLmEmbedder
 from longrag.retrieval import (
     EmbeddingQueryClassifier,
-    Gate,
     QueryClassifier,
 )
-from longrag.retrieval.query_gates import PromptedQueryClassifier
+from longrag.retrieval.query_gates import classify_query
 
 Verdicts = list[tuple[Query, bool]]
 
@@ -41,21 +41,27 @@ GROUPS: dict[str, Callable[[Query], bool]] = {
 }
 
 
-def gates(generate: str) -> Iterator[tuple[str, Gate]]:
+def gates(generate: str) -> Iterator[tuple[str, Callable[[str], bool]]]:
     """Yield each classifier with its name."""
-    yield "n-grams", QueryClassifier.load_default()
+    yield "n-grams", QueryClassifier.load_default().needs_retrieval
     training = read("train")
     texts = [query.text for query in training]
     labels = [query.retrieval for query in training]
-    yield "LSA", EmbeddingQueryClassifier.fit(LsaEmbedder(texts), texts, labels)
+    yield "LSA", EmbeddingQueryClassifier.fit(LsaEmbedder(texts), texts, labels).needs_retrieval
     try:
-        yield "MiniLM", EmbeddingQueryClassifier.fit(MiniLmEmbedder(), texts, labels)
+        yield (
+            "MiniLM",
+            EmbeddingQueryClassifier.fit(MiniLmEmbedder(), texts, labels).needs_retrieval,
+        )
     except MissingExtraError as missing:
         print(f"MiniLM is left out: {missing}")
     if generate:
         module, _, name = generate.partition(":")
         function = getattr(importlib.import_module(module), name)
-        yield generate, PromptedQueryClassifier(function)
+        yield (
+            generate,
+            lambda query: run(classify_query(query), lambda asked: function(asked.prompt)),
+        )
 
 
 def accuracy(verdicts: Verdicts, belongs: Callable[[Query], bool]) -> str:
@@ -109,9 +115,9 @@ def main() -> None:
     header = "".join(f"{name:>12}" for name in GROUPS)
     print(f"{'':<20}{'':>5}{header}{'precision':>12}{'ms':>8}")
     for name, gate in gates(options.generate):
-        gate.needs_retrieval("Is this the first call?")
+        gate("Is this the first call?")
         start = time.perf_counter()
-        verdicts = [(query, gate.needs_retrieval(query.text)) for query in queries]
+        verdicts = [(query, gate(query.text)) for query in queries]
         spent = 1000 * (time.perf_counter() - start) / len(queries)
         print(f"{line(name, verdicts)}{spent:>8.2f}")
         for style, own in by_style(verdicts):

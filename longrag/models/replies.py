@@ -132,7 +132,14 @@ class ThoughtFilter:
 
 
 def without_thoughts(reply: str) -> str:
-    """Return a whole reply without the ``<think>`` block at its beginning."""
+    """Return a whole reply without the ``<think>`` block at its beginning.
+
+    Where the prompt opens the block the reply holds only its end, ``</think>``: all before that is
+    left out, unless the block was opened in the reply or the tag stands in code, within backticks.
+    """
+    thought, end, behind = reply.partition(_THOUGHT_END)
+    if end and _THINK not in thought and thought.count("`") % 2 == 0:
+        return behind
     stream = ThoughtFilter()
     return stream.feed(reply) + stream.finish()
 

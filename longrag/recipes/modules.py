@@ -9,7 +9,7 @@ from typing import Any, Protocol, TypeAlias, cast
 
 from longrag.calls import Fetch, Flow, Generate, Request, Search, ask
 from longrag.calls.flows import together
-from longrag.errors import RerankError, StoreError
+from longrag.errors import StoreError
 from longrag.indexing.keywords import KeywordIndex, UnitKeywords, WordTokenizer
 from longrag.models.rerankers.scorers import Scorer
 from longrag.recipes.passages import (
@@ -57,7 +57,7 @@ Compressor: TypeAlias = Callable[
 class Refine:
     """Ask the outside for other passages; answered with them, best first.
 
-    For a reranker or compressor that is an object of a framework: see ``refined_outside``.
+    For a reranker or compressor that is an object of a framework: see ``runs.refine_by``.
     ``Passage.source`` is what its adapter made the passage from.
     """
 
@@ -287,22 +287,6 @@ def _add_sources(request: Request, sources: tuple[str, ...]) -> Request:
     if isinstance(request, Generate) and not request.sources:
         return replace(request, sources=sources)
     return request
-
-
-def refined_outside(query: str, passages: Sequence[Passage]) -> Flow[Sequence[Passage]]:
-    """Ask whoever drives the flow to rerank or compress, with one ``Refine``.
-
-    Raises:
-        RerankError: the object that was asked failed; its error is the cause.
-    """
-    if not passages:
-        return []
-    # The drivers pass on classes they do not know; the handlers of a recipe's flow know them.
-    request = cast("Request", Refine(query, tuple(passages)))
-    (outcome,) = yield (request,)
-    if isinstance(outcome, Exception):
-        raise RerankError(f"the passages could not be refined: {outcome}") from outcome
-    return cast("Sequence[Passage]", outcome)
 
 
 def decide(gate: QueryGate, query: str) -> Flow[Decision]:

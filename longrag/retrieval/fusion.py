@@ -56,28 +56,6 @@ def fuse(
     return _combine({"dense": dense, "sparse": sparse}, (1.0, alpha), _scale)
 
 
-def fuse_weighted(
-    rankings: Sequence[Mapping[Id, float]], weights: Sequence[float] | None = None
-) -> dict[Id, float]:
-    """Add any number of rankings up on a common scale: ``sum(weight * scaled score)``.
-
-    Each list is scaled as in ``fuse``, which is the case of two lists. Equal sums go by the scores
-    in the first list, then in the second, and so on, each with the missing ids last, then by id.
-
-    Args:
-        rankings: Scores by id, one mapping a list, higher is better.
-        weights: One number of at least 0 a list; None weighs all alike.
-
-    Returns:
-        The sums by id, best first.
-
-    Raises:
-        InvalidParameterError: A score that is not a finite number (the message names list and id),
-            or weights that are not allowed.
-    """
-    return _combine(_named(rankings), check_weights(weights, len(rankings)), _scale)
-
-
 def fuse_reciprocal_rank(
     rankings: Sequence[Mapping[Id, float]],
     weights: Sequence[float] | None = None,
@@ -85,8 +63,9 @@ def fuse_reciprocal_rank(
     """Add any number of rankings up by ranks: ``sum(weight / (60 + rank))``, as the authors do.
 
     Ranks begin with 1; equal scores in one list have one rank, as in a competition. Only the order
-    of a list counts, so that scores of any kind can be fused. Equal sums go as in
-    ``fuse_weighted``.
+    of a list counts, so that scores of any kind can be fused. Equal sums go by the
+    scores in the first list, then in the second, and so on, each with the missing ids last, then by
+    id.
 
     Args:
         rankings: Scores by id, one mapping a list, higher is better.
@@ -125,7 +104,7 @@ def fuse_lists(
         fusion: How the lists are added up: by scaled scores or by ranks.
 
     Raises:
-        InvalidParameterError: As ``fuse_weighted`` and ``fuse_reciprocal_rank`` do.
+        InvalidParameterError: As ``fuse`` and ``fuse_reciprocal_rank`` do.
     """
     weight = keyword_weight(alpha, fusion)
     own: tuple[float, ...] = check_weights(weights, len(retrieved))

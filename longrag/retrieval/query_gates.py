@@ -1,6 +1,6 @@
 """The query gate on embeddings, and with a language model (Best Practices §3.1).
 
-Both answer the question of `longrag.retrieval.query_classifier` and fit its protocol ``Gate``.
+Both answer the question of `longrag.retrieval.query_classifier`.
 """
 
 from __future__ import annotations
@@ -13,10 +13,11 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
-from longrag.calls import Flow, Generate, Request, ask, run
+from longrag.calls import Flow, Generate, ask
 from longrag.errors import EmbeddingError, GenerationError, IndexFormatError
 from longrag.indexing.storage import load_arrays, save_arrays
 from longrag.models.embedder import Embedder
+from longrag.models.replies import without_thoughts
 from longrag.prompts import CLASSIFY_QUERY, check_slots, fill, quote
 from longrag.retrieval.query_classifier import (
     Decision,
@@ -37,7 +38,6 @@ _YES = rf"yes|y|true|需要|(?:是的?|对){_ALONE}"
 _NO = rf"no|n|false|不需要|不用|(?:否|不是?){_ALONE}"
 _LABEL = r"(?:(?:final\s+)?(?:answer|verdict|retrieval)|答案|回答)\s*(?:is\b|[:：是为])"
 _END = r"(?![^\W\d_\u3400-\u9fff])"
-_THOUGHT = re.compile(r"<think>.*?</think>", re.DOTALL | re.IGNORECASE)
 _FIRST = re.compile(rf"[\W_]*(?:(?P<no>{_NO})|(?P<yes>{_YES})){_END}", re.IGNORECASE)
 _LABELLED = re.compile(
     rf"(?:^|\b|(?<=[\u3400-\u9fff])){_LABEL}[\W_]*(?:(?P<no>{_NO})|(?P<yes>{_YES})){_END}",
@@ -140,32 +140,6 @@ class EmbeddingQueryClassifier:
             raise IndexFormatError(f"{path} holds no query classifier: {error}") from error
 
 
-@dataclass(frozen=True)
-class PromptedQueryClassifier:
-    """Asks a language model whether a query needs retrieval.
-
-    Args:
-        generate: the language model, from a prompt to its text.
-        prompt: a template with the slot ``{query}``.
-        fallback: the decision when the answer is neither yes nor no. True, the default, retrieves:
-            a needless search costs time, a missing one the answer. None raises instead.
-    """
-
-    generate: Callable[[str], str]
-    prompt: str = CLASSIFY_QUERY
-    fallback: bool | None = True
-
-    def needs_retrieval(self, query: str) -> bool:
-        """Ask once for one query; raises as ``classify_query``, and what the model raises."""
-        flow = classify_query(query, prompt=self.prompt, fallback=self.fallback)
-        return run(flow, self._answer)
-
-    def _answer(self, request: Request) -> str:
-        if not isinstance(request, Generate):
-            raise NotImplementedError(type(request).__name__)
-        return self.generate(request.prompt)
-
-
 def classify_query(
     query: str,
     *,
@@ -180,7 +154,8 @@ def classify_query(
     Args:
         query: what the user wrote.
         prompt: a template with the slot ``{query}``; other braces are kept.
-        fallback: see ``PromptedQueryClassifier``.
+        fallback: the decision when the answer is neither yes nor no. True, the default, retrieves:
+            a needless search costs time, a missing one the answer. None raises instead.
         request: makes the request for an answer to a prompt, such as one of a subclass that says
             which model is asked.
 
@@ -221,12 +196,12 @@ def judge_query(
 def parse_verdict(answer: object) -> bool | None:
     """Read a yes or a no, in English or Chinese, or None where there is neither.
 
-    The text in ``<think>`` is ignored. The answer is the first word, or the word after the
+    Thoughts before it are left out. The answer is the first word, or the word after the
     last label such as "Answer:"; a yes or no elsewhere in a sentence does not count.
     """
     if not isinstance(answer, str):
         return None
-    text = _THOUGHT.sub("", answer)
+    text = without_thoughts(answer)
     labelled = list(_LABELLED.finditer(text))
     found = labelled[-1] if labelled else _FIRST.match(text)
     return None if found is None else found["yes"] is not None

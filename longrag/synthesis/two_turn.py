@@ -16,7 +16,7 @@ from typing import Final
 from longrag.calls import Flow, Generate, ask
 from longrag.errors import GenerationError, InvalidParameterError
 from longrag.ingestion.chunking import check_size, chunk_spans
-from longrag.models.replies import EchoFilter, PromptEcho, ThoughtFilter
+from longrag.models.replies import EchoFilter, PromptEcho, ThoughtFilter, without_thoughts
 from longrag.models.tokens import count_tokens as default_counter
 from longrag.prompts import EXTRACT_ANSWER, LONG_ANSWER, SHORT_ANSWER, document_fields, quote
 from longrag.types import RetrievedUnit, TokenCounter
@@ -204,9 +204,12 @@ class AnswerStream:
 
 
 def clean_answer(text: str, *, fallback: str = "", echo: PromptEcho = _NO_ECHO) -> str:
-    """Clean a whole answer exactly as ``AnswerStream`` cleans a streamed one."""
+    """Clean a whole answer as ``AnswerStream`` cleans a streamed one.
+
+    A thought that only ``</think>`` ends, which a stream has shown by then, is left out as well.
+    """
     stream = AnswerStream(fallback, echo=echo)
-    stream.feed(text)
+    stream.feed(without_thoughts(text))
     stream.finish()
     return stream.text
 

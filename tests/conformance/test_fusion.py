@@ -29,7 +29,7 @@ from longrag.indexing.keywords import KeywordIndex
 from longrag.recipes import Hybrid, Recipe
 from longrag.recipes.passages import Passage
 from longrag.retrieval import fuse_reciprocal_rank, hybrid
-from longrag.retrieval.fusion import fuse_weighted
+from longrag.retrieval.fusion import fuse_lists
 from longrag.retrieval.units import Hit
 from longrag.types import Chunk
 from tests.fakes import hash_vector
@@ -159,7 +159,9 @@ def check(
             lists, [weights[0], 1.0 if alpha is None else alpha, weights[1]]
         )
     else:
-        wanted = fuse_weighted(lists, [weights[0], 0.3 if alpha is None else alpha, weights[1]])
+        wanted = fuse_lists(
+            lists[1], [dense, THIRD], alpha=0.3 if alpha is None else alpha, weights=weights
+        )
     assert found == pytest.approx(dict(list(wanted.items())[:8]))
     assert list(found) == list(wanted)[:8]
 

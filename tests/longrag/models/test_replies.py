@@ -160,6 +160,22 @@ def test_thoughts_before_an_answer_are_left_out_whole_or_streamed(reply, left, c
     assert (shown + stream.finish()).strip() == left
 
 
+@pytest.mark.parametrize(
+    ("reply", "left"),
+    [
+        ("reasoning</think>\n\nno", "no"),
+        ("\nWas it `1684`?\n</think>1684", "1684"),
+        ("reasoning</think>", ""),
+        ("The tag `</think>` ends a thought.", "The tag `</think>` ends a thought."),
+        ("```\n</think>\n```\nends it", "```\n</think>\n```\nends it"),
+        ("1684 <think>no</think>", "1684 <think>no</think>"),
+    ],
+)
+def test_a_thought_that_the_prompt_opened_is_left_out_of_a_whole_reply(reply, left):
+    assert without_thoughts(reply).strip() == left
+    assert clean_answer(reply) == left
+
+
 def test_no_parser_takes_a_thought_for_its_answer():
     thought = '<think>\n1. Is it?\n{"title": "No"}\n["No."]\n</think>\n'
     assert parse_questions(f"{thought}1. Who built it?") == ["Who built it?"]

@@ -9,7 +9,8 @@ from longrag.calls import Embed, Generate, Search, arun, ask, run
 from longrag.errors import InvalidParameterError, StoreError
 from longrag.models.tokens import count_tokens
 from longrag.recipes import Recipe, best_performance, search_each
-from longrag.recipes.modules import compressing, refined_outside
+from longrag.recipes.modules import compressing
+from longrag.recipes.runs import refine_by
 from longrag.recipes.trace import MODULES
 from longrag.recipes.workflow import FALLBACKS
 from longrag.refinement import compress_abstractive
@@ -64,7 +65,7 @@ WHOLE = {
     "gate": judge_query,
     "transform": hyde,
     "hybrid": keyword_hybrid(),
-    "reranker": refined_outside,
+    "reranker": refine_by(object(), reranks=True),
     "repacker": "reverse",
     "compressor": compressing(compress_abstractive),
     "top_k": 3,
@@ -79,7 +80,7 @@ CASES = {
     "search": ("retrieval", "search", {}),
     "searches": ("retrieval", "search", {"retriever": search_each()}),
     "keywords": ("hybrid", None, {"hybrid": Keywords()}),
-    "reranker": ("reranking", "refine", {}),
+    "reranker": ("reranking", "refineby", {}),
     "repacker": ("repacking", None, {"repacker": refuse}),
     "compressor": ("compression", "summary", {}),
     "extractive compressor": (

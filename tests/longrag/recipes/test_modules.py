@@ -9,7 +9,8 @@ from longrag.calls import Fetch, Generate, Search, run
 from longrag.errors import RerankError, StoreError
 from longrag.indexing.keywords import KeywordIndex
 from longrag.recipes import Hybrid, Recipe, reranking, search_by_text, search_each
-from longrag.recipes.modules import Refine, refined_outside
+from longrag.recipes.modules import Refine
+from longrag.recipes.runs import refine_by
 from longrag.recipes.trace import MODULES
 from longrag.retrieval import decompose, fuse, hyde, rewrite
 from longrag.retrieval.query_gates import classify_query
@@ -282,19 +283,20 @@ def test_a_reranker_of_the_outside_gets_the_passages_and_what_they_were_made_fro
     node = object()
     found = [replace(PASSAGES["mill"], source=node), PASSAGES["bridge"]]
     world = World(found=found, replies={"refine": [PASSAGES["bridge"]]})
-    prepared = run(Recipe(reranker=refined_outside).prepare(QUERY), world)
+    prepared = run(Recipe(reranker=refine_by(object(), reranks=True)).prepare(QUERY), world)
     (asked,) = [one for one in world.asked if isinstance(one, Refine)]
     assert node in [one.source for one in asked.passages]
     assert [one.id for one in prepared.passages] == ["p-bridge"]
 
 
 def test_a_reranker_of_the_outside_that_fails_can_be_done_without():
+    recipe = Recipe(reranker=refine_by(object(), reranks=True))
+
     def answer(request):
         if isinstance(request, Refine):
             raise OSError("gone")
         return World()(request)
 
-    with pytest.raises(RerankError, match="could not be refined: gone"):
-        run(Recipe(reranker=refined_outside, on_error="raise").prepare(QUERY), answer)
-    recipe = Recipe(reranker=refined_outside)
+    with pytest.raises(RerankError, match="the reranker failed: gone"):
+        run(replace(recipe, on_error="raise").prepare(QUERY), answer)
     assert len(run(recipe.prepare(QUERY), answer).passages) == 5

@@ -12,8 +12,9 @@ from longrag.calls import Search, arun, run
 from longrag.calls.driving import arun_all, run_all
 from longrag.recipes import Hybrid, Recipe, workflow
 from longrag.recipes import trace as tracing
-from longrag.recipes.modules import Refine, refined_outside
+from longrag.recipes.modules import Refine
 from longrag.recipes.passages import Passage
+from longrag.recipes.runs import refine_by
 from longrag.recipes.trace import MODULES, Preview, Step, StepData, Trace
 from tests.fakes import PATIENCE
 from tests.longrag.recipes.world import (
@@ -141,7 +142,7 @@ def test_time_is_told_of_the_module_that_took_it_also_in_merged_flows(monkeypatc
             together.wait()
         return world(request)
 
-    recipe = balanced_efficiency(reranker=refined_outside)
+    recipe = balanced_efficiency(reranker=refine_by(object(), reranks=True))
     flows = [recipe.answer(QUERY) for _ in range(3)]
     for answer in run_all(flows, slow, max_in_flight=3):
         assert answer.trace["reranking"].seconds == 0.25

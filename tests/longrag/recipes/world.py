@@ -10,8 +10,9 @@ import numpy as np
 from longrag import recipes
 from longrag.calls import Embed, Fetch, Generate, Search
 from longrag.recipes import Hybrid, Recipe, search_each
-from longrag.recipes.modules import Refine, compressing, refined_outside
+from longrag.recipes.modules import Refine, compressing
 from longrag.recipes.passages import Passage
+from longrag.recipes.runs import refine_by
 from longrag.refinement import compress_abstractive
 from longrag.retrieval import decompose
 from tests.fakes import hash_vector
@@ -113,7 +114,7 @@ RECIPES = {
     "balanced": lambda: balanced_efficiency(hybrid=keyword_hybrid()),
     "bare": Recipe,
     "abstractive": lambda: best_performance(compressor=compressing(compress_abstractive)),
-    "outside": lambda: balanced_efficiency(reranker=refined_outside),
+    "outside": lambda: balanced_efficiency(reranker=refine_by(object(), reranks=True)),
     "sub-questions": lambda: Recipe(transform=decompose, retriever=search_each()),
 }
 LISTED = {"decompose": '["Who built the bridge?", "Where is the stone bridge?"]'}

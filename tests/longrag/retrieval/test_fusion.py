@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from longrag.errors import InvalidParameterError
 from longrag.retrieval import fuse, fuse_reciprocal_rank
-from longrag.retrieval.fusion import fuse_weighted
+from longrag.retrieval.fusion import fuse_lists
 
 ids = st.text(alphabet="ab水坝\ud800", min_size=1, max_size=3)
 steps = st.dictionaries(ids, st.integers(0, 5).map(float), max_size=8)
@@ -148,8 +148,17 @@ def naive_weighted(rankings, weights):
 
 
 lists_of_scores = st.lists(
-    st.dictionaries(st.sampled_from("abcdefgh"), st.integers(-9, 9), max_size=8), max_size=5
+    st.dictionaries(st.sampled_from("abcdefgh"), st.integers(-9, 9), max_size=8),
+    min_size=2,
+    max_size=5,
 )
+
+
+def fuse_by_weight(rankings, weights=None):
+    """Fuse lists of which the second is that of the keywords."""
+    first, keywords, *others = weights or [1] * len(rankings)
+    retrieved = [rankings[0], *rankings[2:]]
+    return fuse_lists(rankings[1], retrieved, alpha=keywords, weights=[first, *others])
 
 
 @given(lists_of_scores, st.data())
@@ -160,7 +169,7 @@ def test_any_number_of_lists_is_fused_as_the_naive_sums(rankings, data):
             fuse_reciprocal_rank(rankings, weights),
             naive_reciprocal_ranks(rankings, weights, 60),
         ),
-        (fuse_weighted(rankings, weights), naive_weighted(rankings, weights)),
+        (fuse_by_weight(rankings, weights), naive_weighted(rankings, weights)),
     ):
         assert found.keys() == expected.keys()
         for id_, score in found.items():
@@ -172,7 +181,7 @@ def test_any_number_of_lists_is_fused_as_the_naive_sums(rankings, data):
 def test_the_order_of_equally_weighted_lists_does_not_change_a_sum(rankings, random):
     shuffled = random.sample(rankings, len(rankings))
     assert fuse_reciprocal_rank(shuffled) == fuse_reciprocal_rank(rankings)
-    assert fuse_weighted(shuffled) == fuse_weighted(rankings)
+    assert fuse_by_weight(shuffled) == fuse_by_weight(rankings)
 
 
 @given(
@@ -181,7 +190,7 @@ def test_the_order_of_equally_weighted_lists_does_not_change_a_sum(rankings, ran
     st.sampled_from([0, 0.3, 1, 7]),
 )
 def test_two_lists_by_weight_are_what_fuse_gives(sparse, dense, alpha):
-    two = fuse_weighted([dense, sparse], [1, alpha])
+    two = fuse_lists(sparse, [dense], alpha=alpha)
     assert list(two.items()) == list(fuse(sparse, dense, alpha).items())
 
 
@@ -189,12 +198,12 @@ def test_two_lists_by_weight_are_what_fuse_gives(sparse, dense, alpha):
     ("call", "said"),
     [
         (
-            lambda: fuse_weighted([{"a": 1.0}], [1, 2]),
+            lambda: fuse_lists({}, [{"a": 1.0}], weights=[1, 2]),
             "weights must be a sequence of 1 finite numbers",
         ),
-        (lambda: fuse_weighted([{"a": 1.0}], [-1]), "weights must be"),
+        (lambda: fuse_lists({}, [{"a": 1.0}], weights=[-1]), "weights must be"),
         (lambda: fuse_reciprocal_rank([{"a": 1.0}], [True]), "weights must be"),
-        (lambda: fuse_weighted([{}, {"a": float("nan")}]), r"rankings\[1\]\['a'\] must be"),
+        (lambda: fuse_lists({}, [{}, {"a": float("nan")}]), r"others\[0\]\['a'\] must be"),
         (lambda: fuse_reciprocal_rank([["a"]]), r"rankings\[0\] must be a mapping"),
     ],
 )
@@ -204,4 +213,4 @@ def test_what_lists_and_weights_may_not_be(call, said):
 
 
 def test_no_lists_are_fused_to_nothing():
-    assert fuse_weighted([]) == fuse_reciprocal_rank([]) == fuse_reciprocal_rank([{}, {}]) == {}
+    assert fuse_lists({}, [{}]) == fuse_reciprocal_rank([]) == fuse_reciprocal_rank([{}, {}]) == {}

@@ -18,7 +18,7 @@ from longrag.retrieval import (
     Gate,
     QueryClassifier,
 )
-from longrag.retrieval.query_gates import PromptedQueryClassifier, classify_query, parse_verdict
+from longrag.retrieval.query_gates import classify_query, parse_verdict
 from tests.fakes import HashEmbedder
 
 QUERIES = [f"{verb} {noun}" for noun in ("bridge", "river", "mill", "opera", "韩国") for verb in
@@ -99,9 +99,10 @@ def test_an_embedder_that_breaks_its_contract_is_named(vectors, message):
 @pytest.mark.parametrize("query", ["", " \n", None, 3])
 def test_no_gate_takes_what_is_no_query(on_embeddings, query):
     asked = []
-    for gate in (on_embeddings, PromptedQueryClassifier(asked.append)):
-        with pytest.raises(InvalidParameterError, match="query"):
-            gate.needs_retrieval(query)
+    with pytest.raises(InvalidParameterError, match="query"):
+        on_embeddings.needs_retrieval(query)
+    with pytest.raises(InvalidParameterError, match="query"):
+        run(classify_query(query), asked.append)
     assert asked == []
 
 
@@ -151,6 +152,7 @@ def test_labels_and_threshold_are_checked_before_anything_is_embedded():
         ("yesterday's news", None),
         ("nothing", None),
         ("I would say yes", None),
+        ("yes, no...</think> no", False),
         ("<think>yes", None),
         (None, None),
         (b"yes", None),
@@ -164,26 +166,26 @@ def test_a_verdict_is_the_first_word_or_behind_the_last_label(answer, verdict):
 def test_the_model_is_asked_once_and_doubt_retrieves(answer, expected):
     prompts = []
 
-    def generate(prompt):
-        prompts.append(prompt)
+    def generate(request):
+        prompts.append(request.prompt)
         return answer
 
-    assert PromptedQueryClassifier(generate).needs_retrieval("Who was Cleo?") is expected
+    assert run(classify_query("Who was Cleo?"), generate) is expected
     assert prompts == [CLASSIFY_QUERY.format(query="Who was Cleo?")]
 
 
 def test_the_fallback_is_the_callers():
-    assert not PromptedQueryClassifier(lambda _: "hm", fallback=False).needs_retrieval("q")
+    assert not run(classify_query("q", fallback=False), lambda _: "hm")
     with pytest.raises(GenerationError, match="'hm', which is neither yes nor no"):
-        PromptedQueryClassifier(lambda _: "hm", fallback=None).needs_retrieval("q")
+        run(classify_query("q", fallback=None), lambda _: "hm")
 
 
 def test_an_error_of_the_model_is_not_taken_for_an_answer():
-    def broken(prompt):
+    def broken(request):
         raise TimeoutError("too slow")
 
     with pytest.raises(TimeoutError, match="too slow"):
-        PromptedQueryClassifier(broken).needs_retrieval("q")
+        run(classify_query("q"), broken)
 
 
 def test_the_flow_runs_on_an_event_loop_too():
@@ -205,13 +207,11 @@ def test_a_query_cannot_end_its_field_or_fill_a_slot():
 
 def test_another_prompt_takes_its_place():
     seen = []
-    gate = PromptedQueryClassifier(
-        lambda prompt: seen.append(prompt) or "no", prompt="Search? {query}"
-    )
-    assert not gate.needs_retrieval("你好")
+    flow = classify_query("你好", prompt="Search? {query}")
+    assert not run(flow, lambda request: seen.append(request.prompt) or "no")
     assert seen == ["Search? 你好"]
 
 
-def test_all_three_are_gates(on_embeddings):
-    gates = [on_embeddings, PromptedQueryClassifier(str), QueryClassifier.load_default()]
-    assert [isinstance(gate, Gate) for gate in gates] == [True] * 3
+def test_both_classifiers_are_gates(on_embeddings):
+    gates = [on_embeddings, QueryClassifier.load_default()]
+    assert [isinstance(gate, Gate) for gate in gates] == [True] * 2
