@@ -15,6 +15,7 @@ from langchain_core.cross_encoders import BaseCrossEncoder
 from langchain_core.embeddings import Embeddings
 from langchain_core.language_models import LanguageModelLike
 from langchain_core.prompts import BasePromptTemplate
+from langchain_core.retrievers import LangSmithRetrieverParams
 from langchain_core.runnables import Runnable, RunnableConfig, ensure_config
 
 from langchain_longrag.bridge.replies import reply_text
@@ -183,6 +184,17 @@ def retriever_config(
 ) -> RunnableConfig:
     """Return the config for what is called below the run of a retriever."""
     return RunnableConfig(callbacks=run_manager.get_child())
+
+
+def note_models(
+    params: LangSmithRetrieverParams, *, store: object, embedding: object
+) -> LangSmithRetrieverParams:
+    """Add what a retriever searches and embeds with, as far as it is not None, to its trace."""
+    if store is not None:
+        params["ls_vector_store_provider"] = type(store).__name__
+    if embedding is not None:
+        params["ls_embedding_provider"] = type(embedding).__name__
+    return params
 
 
 def with_callbacks(callbacks: Callbacks) -> RunnableConfig | None:

@@ -18,7 +18,7 @@ from langchain_core.runnables import RunnableConfig
 from langchain_core.vectorstores import VectorStore
 from pydantic import ConfigDict, Field, PrivateAttr, SkipValidation
 
-from langchain_longrag.bridge.answering import call_config, retriever_config
+from langchain_longrag.bridge.answering import call_config, note_models, retriever_config
 from langchain_longrag.bridge.documents import to_chunk, with_score
 from langchain_longrag.bridge.settings import CheckedModel, check_callable, check_sequence
 from langchain_longrag.retrieval.base_retrievers import Rows, WrappedRetriever
@@ -231,11 +231,8 @@ class HybridRetriever(CheckedModel, BaseRetriever):
 
     def _get_ls_params(self, **kwargs: Any) -> LangSmithRetrieverParams:
         params = super()._get_ls_params(**kwargs)
-        if self._wrapped.store is not None:
-            params["ls_vector_store_provider"] = type(self._wrapped.store).__name__
-        if (model := self._wrapped.embedding) is not None:
-            params["ls_embedding_provider"] = type(model).__name__
-        return params
+        wrapped = self._wrapped
+        return note_models(params, store=wrapped.store, embedding=wrapped.embedding)
 
 
 def _ask_other(retriever: WrappedRetriever, query: str, wanted: int) -> Flow[Sequence[Found]]:

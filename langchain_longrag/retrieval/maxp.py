@@ -24,6 +24,7 @@ from langchain_longrag.bridge.answering import (
     CallRun,
     ModelAnswers,
     check_embedding,
+    note_models,
     retriever_config,
 )
 from langchain_longrag.bridge.documents import (
@@ -403,11 +404,7 @@ class MaxPRetriever(CheckedModel, BaseRetriever):
 
     def _get_ls_params(self, **kwargs: Any) -> LangSmithRetrieverParams:
         params = super()._get_ls_params(**kwargs)
-        if self.vectorstore is not None:
-            params["ls_vector_store_provider"] = type(self.vectorstore).__name__
-        if (model := self._find_embedding()) is not None:
-            params["ls_embedding_provider"] = type(model).__name__
-        return params
+        return note_models(params, store=self.vectorstore, embedding=self._find_embedding())
 
 
 @dataclass(frozen=True)

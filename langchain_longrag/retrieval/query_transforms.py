@@ -19,7 +19,13 @@ from langchain_core.runnables import RunnableConfig
 from langchain_core.vectorstores import VectorStore
 from pydantic import ConfigDict, Field, PrivateAttr, SkipValidation
 
-from langchain_longrag.bridge.answering import ModelAnswers, call_config, check_llm, to_prompt
+from langchain_longrag.bridge.answering import (
+    ModelAnswers,
+    call_config,
+    check_llm,
+    note_models,
+    to_prompt,
+)
 from langchain_longrag.bridge.documents import with_score
 from langchain_longrag.bridge.passages import identity
 from langchain_longrag.bridge.settings import CheckedModel
@@ -175,11 +181,8 @@ class QueryTransformRetriever(CheckedModel, BaseRetriever):
 
     def _get_ls_params(self, **kwargs: Any) -> LangSmithRetrieverParams:
         params = super()._get_ls_params(**kwargs)
-        if self._wrapped.store is not None:
-            params["ls_vector_store_provider"] = type(self._wrapped.store).__name__
-        if (model := self._wrapped.embedding) is not None:
-            params["ls_embedding_provider"] = type(model).__name__
-        return params
+        wrapped = self._wrapped
+        return note_models(params, store=wrapped.store, embedding=wrapped.embedding)
 
 
 @dataclass(frozen=True)

@@ -16,7 +16,7 @@ from langchain_core.runnables import RunnableConfig
 from langchain_core.vectorstores import VectorStore
 from pydantic import Field
 
-from langchain_longrag.bridge.answering import retriever_config
+from langchain_longrag.bridge.answering import note_models, retriever_config
 from langchain_longrag.bridge.tree_nodes import RowSearch, Snapshot
 from langchain_longrag.retrieval.tree_search import TreeSearch
 from longrag.calls import arun, run
@@ -188,11 +188,7 @@ class RaptorRetriever(TreeSearch):
         params = super()._get_ls_params(**kwargs)
         store = self.vectorstore
         model = store.embeddings if store is not None else getattr(self.index, "embedding", None)
-        if store is not None:
-            params["ls_vector_store_provider"] = type(store).__name__
-        if model is not None:
-            params["ls_embedding_provider"] = type(model).__name__
-        return params
+        return note_models(params, store=store, embedding=model)
 
 
 def _no_filter() -> InvalidParameterError:

@@ -174,12 +174,12 @@ def _header_wait(error: BaseException) -> float | None:
     try:
         if given["retry-after-ms"] is not None:
             return float(given["retry-after-ms"]) / 1000
-        return None if given["retry-after"] is None else _seconds(str(given["retry-after"]))
+        return None if given["retry-after"] is None else seconds(str(given["retry-after"]))
     except ValueError:
         return None
 
 
-def _seconds(value: str) -> float:
+def seconds(value: str) -> float:
     """Read a number of seconds, or the date to wait for.
 
     Raises:

@@ -13,6 +13,7 @@ import numpy as np
 from longrag.errors import GenerationError, InvalidParameterError, MissingExtraError
 from longrag.models.chat_turns import Turn, chat_turns, placeholders, split_rendered
 from longrag.models.language_model import Next, Scores
+from longrag.models.questions import Bounds
 from longrag.models.tokenizer import utf8
 from longrag.models.transformers.cache import Cache, CacheClass, Network
 from longrag.models.transformers.check import CacheKind, choose_cache
@@ -213,21 +214,10 @@ class TransformersLanguageModel:
             InvalidParameterError: no prompts, or one that is empty, longer than the context
                 window or has ids outside the vocabulary.
         """
-        texts = [tuple(map(int, prompt)) for prompt in prompts]
-        if not texts or not all(texts):
-            lengths = [len(text) for text in texts]
-            raise InvalidParameterError.because(
-                f"Pass at least one prompt, each of at least one token: got the lengths {lengths}."
-            )
-        for text in texts:
-            if not 0 <= min(text) <= max(text) < self._width:
-                worst = min(text) if min(text) < 0 else max(text)
-                raise InvalidParameterError(
-                    "an id of prompts", worst, f"a number from 0 to {self._width - 1}"
-                )
+        texts = Bounds(self._width, self.context_window).prompts(prompts)
         known = min(self._width, self._tokenizer.vocab_size)
-        session = _Session(self._cache, self._network, texts, known, self.context_window)
-        session.check_lengths([(prompt, ()) for prompt in range(len(texts))])
+        bounds = Bounds(known, self.context_window)
+        session = _Session(self._cache, self._network, texts, bounds)
         try:
             yield session
         finally:
@@ -242,41 +232,29 @@ class _Session:
         cache: CacheClass,
         network: Network,
         prompts: list[tuple[int, ...]],
-        known: int,
-        window: int | None,
+        bounds: Bounds,
     ) -> None:
         self._kind = cache
         self._network = network
         self._cache: Cache = cache(network, prompts)
         self._prompts = prompts
-        self._known = known
-        self._window = window
+        self._bounds = bounds
 
     def close(self) -> None:
         """Free what was kept."""
         self._cache = self._kind(self._network, self._prompts)
-
-    def check_lengths(self, prefixes: Sequence[Prefix]) -> None:
-        """Refuse prefixes that are longer than the context window."""
-        for prompt, tokens in prefixes if self._window is not None else ():
-            length = len(self._prompts[prompt]) + len(tokens)
-            if self._window is not None and length > self._window:
-                raise InvalidParameterError(
-                    "tokens", length, f"at most the {self._window} of the context window"
-                )
 
     def score(self, asked: Sequence[Next], /) -> list[Scores]:
         """Answer each question: one forward pass for all of them."""
         import torch
 
         for question in asked:
-            self._check(question)
+            self._bounds.check(self._prompts, question)
         rows: dict[Prefix, int] = {}
         row_of = [rows.setdefault((it.prompt, it.tokens), len(rows)) for it in asked]
         if not rows:
             return []
         prefixes = list(rows)
-        self.check_lengths(prefixes)
         with torch.inference_mode():
             logits = self._cache.logits(prefixes)
             normalisers = torch.logsumexp(logits, dim=1).double().cpu().numpy()
@@ -286,32 +264,14 @@ class _Session:
                 if chosen:
                     pick = among if inside else anywhere
                     questions = [asked[n] for n in chosen]
-                    picked = pick(logits, [row_of[n] for n in chosen], questions, self._known)
+                    picked = pick(
+                        logits, [row_of[n] for n in chosen], questions, self._bounds.vocab_size
+                    )
                     found.update(zip(chosen, picked, strict=True))
         return [
             _finite(question, found[n], normalisers[row_of[n]])
             for n, question in enumerate(asked)
         ]  # fmt: skip
-
-    def _check(self, question: Next) -> None:
-        if not 0 <= question.prompt < len(self._prompts):
-            raise InvalidParameterError(
-                "prompt", question.prompt, f"a number from 0 to {len(self._prompts) - 1}"
-            )
-        if question.k < 1:
-            raise InvalidParameterError("k", question.k, "at least 1")
-        if question.tokens:
-            self._check_ids("tokens", min(question.tokens), max(question.tokens))
-        if question.allowed is not None and len(question.allowed):
-            lowest, highest = int(question.allowed.min()), int(question.allowed.max())
-            self._check_ids("allowed", lowest, highest)
-
-    def _check_ids(self, name: str, lowest: int, highest: int) -> None:
-        if lowest < 0 or highest >= self._known:
-            worst = lowest if lowest < 0 else highest
-            raise InvalidParameterError(
-                f"an id of {name}", worst, f"a number from 0 to {self._known - 1}"
-            )
 
 
 def _finite(question: Next, scores: Scores, normaliser: float) -> Scores:

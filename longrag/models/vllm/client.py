@@ -5,9 +5,10 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Mapping, Sequence
-from email.utils import parsedate_to_datetime
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
+from longrag.calls.failures import seconds
 from longrag.errors import GenerationError, InvalidParameterError, MissingExtraError
 from longrag.models.hosted import NEEDED, check_base_url
 
@@ -168,7 +169,8 @@ class VllmClient:
                 if response.status_code not in _TRY_AGAIN:
                     return _read(response, body)
                 failure, cause = f"status {response.status_code}, {_message(response)}", None
-                pause = _retry_after(response, wait)
+                with suppress(ValueError):
+                    pause = max(0.0, seconds(response.headers.get("Retry-After", str(wait))))
             if tries > self._max_retries or pause > _LONGEST_WAIT:
                 raise GenerationError(
                     f"{url} gave no answer in {tries} tries of at most {self._timeout} seconds:"
@@ -176,21 +178,6 @@ class VllmClient:
                 ) from cause
             time.sleep(pause)
             wait *= 2
-
-
-def _retry_after(response: httpx.Response, usual: float) -> float:
-    """Return the seconds to wait, which a header gives as such or as a date."""
-    said = response.headers.get("Retry-After")
-    if said is None:
-        return usual
-    try:
-        return max(0.0, float(said))
-    except ValueError:
-        pass
-    try:
-        return max(0.0, parsedate_to_datetime(said).timestamp() - time.time())
-    except ValueError:
-        return usual
 
 
 def _read(response: httpx.Response, body: Mapping[str, Any] | None) -> Any:
