@@ -28,9 +28,10 @@ from longrag.errors import InvalidParameterError
 from longrag.indexing.keywords import WordTokenizer
 from longrag.indices.keyword_sources import CurrentKeywords, Keywords
 from longrag.recipes.runs import SearchBy
-from longrag.retrieval.filters import DocumentFilter, LruCache, MetadataFilter, both
+from longrag.retrieval.filters import DocumentFilter, MetadataFilter, both
 from longrag.retrieval.fusion import FusionMethod, check_weights, keyword_weight
 from longrag.retrieval.hybrid import Found, HybridHit, hybrid
+from longrag.retrieval.lru_cache import LruCache
 from longrag.retrieval.units import Hit, check_k
 
 _CANDIDATES = 100

@@ -50,13 +50,13 @@ from longrag.models.tokens import count_tokens
 from longrag.retrieval.approximate import ApproximateSearch, check_approximate
 from longrag.retrieval.filters import (
     DocumentFilter,
-    LruCache,
     MetadataFilter,
     MetadataIndex,
     Passing,
     Visible,
     both,
 )
+from longrag.retrieval.lru_cache import LruCache
 from longrag.retrieval.reading import check_token_budget, read_units
 from longrag.retrieval.units import (
     UnitIndex,

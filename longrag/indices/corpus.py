@@ -37,7 +37,8 @@ from longrag.ingestion.builder import UnitBuilder
 from longrag.ingestion.cuts import ChunkedDocument, cut_documents, own_chunks
 from longrag.ingestion.units import check_documents, embedding_text
 from longrag.locks import Lock
-from longrag.retrieval.filters import DocumentFilter, LruCache
+from longrag.retrieval.filters import DocumentFilter
+from longrag.retrieval.lru_cache import LruCache
 from longrag.retrieval.units import UnitIndex, Vector
 from longrag.types import Chunk, Document
 

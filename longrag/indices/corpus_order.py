@@ -25,7 +25,7 @@ from longrag.ingestion.mentions import (
 from longrag.locks import Lock
 from longrag.retrieval.assembly import align_chunk, keep_documents
 from longrag.retrieval.cut_units import Ranked
-from longrag.retrieval.filters import LruCache
+from longrag.retrieval.lru_cache import LruCache
 from longrag.retrieval.order import OrderedPassage, PassageOrder
 from longrag.retrieval.reading import Shown, check_token_budget, read, whole_units
 from longrag.retrieval.units import UnitIndex, check_k, embed_query

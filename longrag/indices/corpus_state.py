@@ -20,7 +20,8 @@ from longrag.indexing.database import UNSAVED, Revision
 from longrag.indexing.rows import VectorRows
 from longrag.ingestion.cuts import ChunkedDocument, group_parts, write_group
 from longrag.retrieval.assembly import align_chunk, keep_documents
-from longrag.retrieval.filters import DocumentFilter, LruCache, MetadataIndex, Visible
+from longrag.retrieval.filters import DocumentFilter, MetadataIndex, Visible
+from longrag.retrieval.lru_cache import LruCache
 from longrag.retrieval.maxp import MaxPIndex
 from longrag.retrieval.units import UnitIndex, Vector
 from longrag.types import (

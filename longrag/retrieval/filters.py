@@ -8,18 +8,17 @@ depends on how many documents pass and not on how many there are.
 from __future__ import annotations
 
 import copy
-from collections import OrderedDict
 from collections.abc import Callable, Collection, Coroutine, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property, reduce
 from types import MappingProxyType
-from typing import Any, Generic, Protocol, TypeAlias, TypeVar, cast
+from typing import Any, Protocol, TypeAlias, TypeVar, cast
 
 import numpy as np
 from numpy.typing import NDArray
 
 from longrag.errors import InvalidParameterError
-from longrag.locks import Lock
+from longrag.retrieval.lru_cache import LruCache
 from longrag.types import SCALARS, Document, TokenCounter, comparable
 
 Test: TypeAlias = Callable[[Mapping[str, Any]], bool]
@@ -29,8 +28,6 @@ MetadataFilter: TypeAlias = Mapping[str, Any] | Test
 """Equalities and lists of allowed values by metadata key, all of which must hold; or a test."""
 
 Numbers: TypeAlias = NDArray[np.int64]
-CacheKey = TypeVar("CacheKey", bound=Hashable)
-CacheValue = TypeVar("CacheValue")
 Part = TypeVar("Part")
 Part_co = TypeVar("Part_co", covariant=True)
 
@@ -209,32 +206,6 @@ class MetadataIndex:
             known = self._by_value[key] = _invert(key, self._documents)
         found = [known[value] for value in values if value in known]
         return np.sort(np.concatenate(found)) if found else np.empty(0, np.int64)
-
-
-class LruCache(Generic[CacheKey, CacheValue]):
-    """The values of the keys that were asked for last; threads may share it."""
-
-    def __init__(self, most: int) -> None:
-        self._most = most
-        self._known: OrderedDict[CacheKey, CacheValue] = OrderedDict()
-        self._lock = Lock()
-
-    def __reduce__(self) -> tuple[type[LruCache[CacheKey, CacheValue]], tuple[int]]:
-        """Pickle without the values, which are made again when they are needed."""
-        return type(self), (self._most,)
-
-    def get(self, key: CacheKey, make: Callable[[], CacheValue]) -> CacheValue:
-        """Return the value of a key, made if it is not known any more."""
-        with self._lock:
-            if key in self._known:
-                self._known.move_to_end(key)
-                return self._known[key]
-        value = make()
-        with self._lock:
-            self._known[key] = value
-            while len(self._known) > self._most:
-                self._known.popitem(last=False)
-        return value
 
 
 def _invert(key: str, documents: Sequence[Document]) -> dict[Hashable, Numbers]:

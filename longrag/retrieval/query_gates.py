@@ -17,6 +17,7 @@ from longrag.calls import Flow, Generate, ask
 from longrag.errors import EmbeddingError, GenerationError, IndexFormatError
 from longrag.indexing.storage import load_arrays, save_arrays
 from longrag.models.embedder import Embedder
+from longrag.models.logistic import logistic_regression
 from longrag.models.replies import without_thoughts
 from longrag.prompts import CLASSIFY_QUERY, check_slots, fill, quote
 from longrag.retrieval.query_classifier import (
@@ -25,7 +26,6 @@ from longrag.retrieval.query_classifier import (
     check_threshold,
     check_training,
     explain_probability,
-    logistic_regression,
     sigmoid,
 )
 

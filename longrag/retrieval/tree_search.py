@@ -20,7 +20,8 @@ from longrag.indexing.vectors import CACHED_ROWS, blocks, check_vectors, nearly_
 from longrag.models.tokens import count_tokens as default_counter
 from longrag.models.words import content_terms, content_words
 from longrag.retrieval.cut_units import Ranked
-from longrag.retrieval.filters import DocumentFilter, LruCache, MetadataIndex
+from longrag.retrieval.filters import DocumentFilter, MetadataIndex
+from longrag.retrieval.lru_cache import LruCache
 from longrag.retrieval.reading import check_token_budget, read
 from longrag.retrieval.tree_search_settings import Compare, TreeSearchSettings
 from longrag.types import (

@@ -18,13 +18,13 @@ from hypothesis import strategies as st
 from sklearn.linear_model import LogisticRegression
 
 from longrag.errors import IndexFormatError, InvalidParameterError
+from longrag.models.logistic import logistic_regression
 from longrag.models.sparse import SparseMatrix
 from longrag.retrieval import Gate, QueryClassifier
 from longrag.retrieval.query_classifier import (
     READ_FIRST,
     READ_LAST,
     blocks,
-    logistic_regression,
 )
 
 DATA = Path(__file__).parents[3] / "benchmarks" / "query_classifier"
