@@ -30,6 +30,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from difflib import get_close_matches
+from numbers import Integral
 from types import MappingProxyType
 from typing import Any
 
@@ -61,6 +62,15 @@ class InvalidParameterError(LongragError, ValueError):
     def because(cls, sentence: str) -> InvalidParameterError:
         """Return one whose message is ``sentence``: what is wrong, and what to do instead."""
         return cls.__new__(cls, sentence)
+
+
+def check_integer(name: str, value: object, *, at_least: int = 1) -> None:
+    """Raise ``InvalidParameterError`` unless a value is an integer of at least ``at_least``.
+
+    Integers of NumPy are integers; True and False are not.
+    """
+    if isinstance(value, bool) or not isinstance(value, Integral) or value < at_least:
+        raise InvalidParameterError(name, value, f"an integer of at least {at_least}")
 
 
 def check_arguments(

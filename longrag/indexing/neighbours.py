@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from longrag.errors import InvalidParameterError
+from longrag.errors import InvalidParameterError, check_integer
 from longrag.indexing.codes import CodedQueries, CodedRuns, Codes
-from longrag.indexing.tree.geometry import check_integer, directions
+from longrag.indexing.tree.geometry import directions
 from longrag.indexing.vectors import (
     check_vectors,
     exact_inner_products,

@@ -20,7 +20,7 @@ from zlib import crc32
 import numpy as np
 from numpy.typing import NDArray
 
-from longrag.errors import InvalidParameterError
+from longrag.errors import check_integer
 from longrag.models.words import CJK, CJK_RUN
 from longrag.types import Document
 
@@ -98,10 +98,10 @@ class TitleMentions:
     max_mentions: int | None = None
 
     def __post_init__(self) -> None:
-        check_count("min_characters", self.min_characters)
-        check_count("max_namesakes", self.max_namesakes)
+        check_integer("min_characters", self.min_characters)
+        check_integer("max_namesakes", self.max_namesakes)
         if self.max_mentions is not None:
-            check_count("max_mentions", self.max_mentions)
+            check_integer("max_mentions", self.max_mentions)
 
     def __call__(self, documents: Sequence[Document]) -> Pairs:
         """Return pairs (mentioning, mentioned)."""
@@ -389,9 +389,3 @@ def _tokens(document: Document) -> list[str]:
 
 def _hash(token: str) -> int:
     return crc32(token.lower().encode("utf-8", "surrogatepass"))
-
-
-def check_count(name: str, value: Any, *, least: int = 1) -> None:
-    """Raise ``InvalidParameterError`` unless a value is an integer of at least ``least``."""
-    if isinstance(value, bool) or not isinstance(value, int) or value < least:
-        raise InvalidParameterError(name, value, f"an integer of at least {least}")

@@ -14,7 +14,8 @@ from itertools import combinations
 from typing import Final
 from unicodedata import normalize
 
-from longrag.ingestion.mentions import LinkSource, Pairs, TitleMentions, check_count
+from longrag.errors import check_integer
+from longrag.ingestion.mentions import LinkSource, Pairs, TitleMentions
 from longrag.ingestion.paths import AMBIGUOUS, add_unique, join_path, stem
 from longrag.models.words import STOPWORDS
 from longrag.types import Document
@@ -170,8 +171,8 @@ class SharedEntities:
     min_characters: int = 4
 
     def __post_init__(self) -> None:
-        check_count("max_documents", self.max_documents, least=2)
-        check_count("min_characters", self.min_characters)
+        check_integer("max_documents", self.max_documents, at_least=2)
+        check_integer("min_characters", self.min_characters)
 
     def __call__(self, documents: Sequence[Document]) -> Pairs:
         """Return pairs (earlier, later)."""

@@ -11,10 +11,9 @@ from typing import TYPE_CHECKING, Final, TypeAlias
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from longrag.errors import InvalidParameterError, MissingExtraError
+from longrag.errors import InvalidParameterError, MissingExtraError, check_integer
 from longrag.indexing.codes import CodedQueries, CodedRuns, Codes
 from longrag.indexing.runs import Indices
-from longrag.indexing.tree.geometry import check_integer
 from longrag.indexing.tree.tree import Tree
 from longrag.indexing.vectors import CACHED_ROWS, blocks, check_vectors, nearly_largest
 from longrag.models.tokens import count_tokens as default_counter

@@ -6,8 +6,7 @@ from collections.abc import Collection
 from dataclasses import dataclass, fields
 from typing import Final, Literal, TypeAlias, get_args
 
-from longrag.errors import InvalidParameterError
-from longrag.indexing.tree.geometry import check_integer
+from longrag.errors import InvalidParameterError, check_integer
 
 Mode: TypeAlias = Literal["collapsed", "traversal"]
 """All levels at once, or from the roots down."""

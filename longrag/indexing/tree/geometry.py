@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from longrag.errors import InvalidParameterError
+from longrag.errors import InvalidParameterError, check_integer
 
 Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]
@@ -93,12 +93,6 @@ def principal_components(unit: NDArray[np.float32], width: int) -> Floats:
     values, places = np.linalg.eigh((centred @ centred.T).astype(np.float64))
     scaled: Floats = (places * np.sqrt(np.maximum(values, 0)))[:, ::-1][:, :width]
     return scaled
-
-
-def check_integer(name: str, value: object, *, at_least: int) -> None:
-    """Refuse a setting that is not an integer of at least ``at_least``."""
-    if isinstance(value, bool) or not isinstance(value, (int, np.integer)) or value < at_least:
-        raise InvalidParameterError(name, value, f"an integer of at least {at_least}")
 
 
 def check_share(name: str, value: object) -> None:

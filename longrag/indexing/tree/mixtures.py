@@ -10,10 +10,10 @@ from typing import ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
+from longrag.errors import check_integer
 from longrag.indexing.tree.clusterer import Layer
 from longrag.indexing.tree.geometry import (
     check_above,
-    check_integer,
     check_seed,
     check_share,
     directions,
