@@ -22,6 +22,7 @@ from llama_index_longrag.bridge.nodes import (
     to_unit,
 )
 from longrag.errors import StoreError
+from longrag.models import tokens
 from longrag.retrieval.assembly import unit_of_chunks
 from longrag.retrieval.units import Hit
 from longrag.types import Chunk, LongUnit, TokenCounter, Tokenize
@@ -161,10 +162,10 @@ class _Counter:
 
     def __init__(self, encode: Tokenize) -> None:
         self._encode = encode
+        self._count = tokens.token_counter(encode)
 
     def __call__(self, text: str) -> int:
-        found = self._encode(text)
-        return found if isinstance(found, int) else len(found)
+        return self._count(text)
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Name an encoding of tiktoken, which another process would download by itself."""

@@ -28,7 +28,7 @@ from longrag.indexing.database import IndexDatabase
 
 T = TypeVar("T")
 S = TypeVar("S", bound=VersionedStruct)
-_OF_A_REFRESH: Final = ("update_kwargs",)
+_OF_A_REFRESH: Final = ("insert_kwargs", "update_kwargs")
 _OF_A_DELETION: Final = ("delete_from_docstore",)
 IndexT = TypeVar("IndexT", bound="UpdatableIndex[Any]")
 
@@ -168,26 +168,12 @@ class UpdatableIndex(StoredIndex[S]):
         ``insert_kwargs`` are given to the index's transformations.
         """
         with self._operation("insert"):
-            nodes = run_transformations(
-                [document],
-                self._transformations,
-                show_progress=self._show_progress,
-                **insert_kwargs,
-            )
-            self.insert_nodes(nodes)
-            self._set_hashes({document.id_: document.hash})
+            self._replace([document], insert_kwargs=insert_kwargs)
 
     async def ainsert(self, document: LlamaIndexDocument, **insert_kwargs: Any) -> None:
         """Insert a document as ``insert`` does, with the models' async calls."""
         with self._operation("ainsert"):
-            nodes = await arun_transformations(
-                [document],
-                self._transformations,
-                show_progress=self._show_progress,
-                **insert_kwargs,
-            )
-            await self.ainsert_nodes(nodes)
-            await asyncio.to_thread(self._set_hashes, {document.id_: document.hash})
+            await self._areplace([document], insert_kwargs=insert_kwargs)
 
     @contextmanager
     def _operation(self, name: str) -> Iterator[None]:
@@ -216,9 +202,7 @@ class UpdatableIndex(StoredIndex[S]):
         check_arguments("refresh_ref_docs", update_kwargs, _OF_A_REFRESH)
         with self._operation("refresh_ref_docs"):
             changed = self._find_changed(documents)
-            self._replace(
-                _select_changed(documents, changed), **update_kwargs.get("update_kwargs", {})
-            )
+            self._replace(_select_changed(documents, changed), **_of_updates(update_kwargs))
         return changed
 
     async def arefresh_ref_docs(
@@ -230,7 +214,7 @@ class UpdatableIndex(StoredIndex[S]):
         with self._operation("arefresh_ref_docs"):
             changed = await asyncio.to_thread(self._find_changed, documents)
             new = _select_changed(documents, changed)
-            await self._areplace(new, **update_kwargs.get("update_kwargs", {}))
+            await self._areplace(new, **_of_updates(update_kwargs))
         return changed
 
     def delete_nodes(
@@ -311,7 +295,9 @@ class UpdatableIndex(StoredIndex[S]):
     def _replace(self, documents: Sequence[LlamaIndexDocument], **update_kwargs: Any) -> None:
         transforming = _of_transformations(update_kwargs)
         hashes = {document.id_: document.hash for document in documents}
-        nodes = run_transformations(documents, self._transformations, **transforming)
+        nodes = run_transformations(
+            documents, self._transformations, show_progress=self._show_progress, **transforming
+        )
         stale = self._find_stale(hashes, nodes)
         self._update_corpus(nodes, stale)
         self._write_stores(hashes)
@@ -321,7 +307,9 @@ class UpdatableIndex(StoredIndex[S]):
     ) -> None:
         transforming = _of_transformations(update_kwargs)
         hashes = {document.id_: document.hash for document in documents}
-        nodes = await arun_transformations(documents, self._transformations, **transforming)
+        nodes = await arun_transformations(
+            documents, self._transformations, show_progress=self._show_progress, **transforming
+        )
         stale = await asyncio.to_thread(self._find_stale, hashes, nodes)
         await self._aupdate_corpus(nodes, stale)
         await asyncio.to_thread(self._write_stores, hashes)
@@ -357,6 +345,12 @@ class UpdatableIndex(StoredIndex[S]):
         known = doc_ids(self._corpus.documents) if gone else {}
         stale = [known[node_id] for node_id in gone if node_id in known]
         return self._corpus.change(upsert=self._documents(nodes), delete=stale)
+
+
+def _of_updates(refresh_kwargs: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return what a refresh gives to its updates: insertions are updates here."""
+    inserting = refresh_kwargs.get("insert_kwargs") or {}
+    return {"insert_kwargs": inserting, **(refresh_kwargs.get("update_kwargs") or {})}
 
 
 def _of_transformations(update_kwargs: Mapping[str, Any]) -> Mapping[str, Any]:

@@ -69,7 +69,7 @@ def check_vectors(
         )
     if width is not None and array.shape[1] != width:
         raise EmbeddingError(
-            f"{name} have {array.shape[1]} values each, where {width} are expected. "
+            f"{name}: {array.shape[1]} values each, where {width} are expected. "
             "Use one embedding model for everything in an index."
         )
     if array.dtype != np.float32:

@@ -75,6 +75,9 @@ class _Counter:
             count = -1
         if count < 0:
             raise InvalidParameterError(
-                "what tokenizer returned", found, "a list of tokens or an integer of at least 0"
+                "what tokenizer returned",
+                found if isinstance(found, int) else type(found).__name__,
+                "a list of tokens or an integer of at least 0",
+                "Of a tokenizer of Hugging Face pass its encode.",
             )
         return count

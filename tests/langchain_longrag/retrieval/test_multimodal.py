@@ -398,7 +398,7 @@ def test_what_cannot_be_saved_or_read_is_refused(documents, tmp_path):
 
     finder_of(documents).save(tmp_path / "saved")
     narrow = MediaFinder.load(tmp_path / "saved", Narrow(), image_generator=never, **THRESHOLDS)
-    with pytest.raises(EmbeddingError, match="have 2 values each, where 64 are expected"):
+    with pytest.raises(EmbeddingError, match="2 values each, where 64 are expected"):
         narrow.invoke("red")
     odd = finder_of([Document("x", metadata={"image": flag("red"), "odd": object()})])
     with pytest.raises(InvalidParameterError, match="JSON values"):

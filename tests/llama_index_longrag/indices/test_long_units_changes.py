@@ -251,6 +251,16 @@ async def test_the_nodes_of_a_splitter_are_replaced_and_deleted_with_their_docum
     assert found(reload(index, tmp_path)) == found(index)
 
 
+async def test_an_insertion_replaces_all_nodes_of_the_document_that_was_there():
+    long = Document(id_="page-1.md", text="An old sentence of the page. " * 40)
+    index = split([long, page(2)])
+    index.insert(page(1))
+    assert texts(index) == texts(split([page(1), page(2)]))
+    await index.ainsert(page(1, 1))
+    assert texts(index) == texts(split([page(1, 1), page(2)]))
+    assert index.refresh_ref_docs([page(1, 1), page(2)]) == [False, False]
+
+
 def test_nodes_that_a_splitter_no_longer_makes_are_gone_after_an_update():
     index = split([page(1), page(2)])
     index.update_ref_doc(Document(id_="page-1.md", text="Short now."))

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+from collections import UserDict
+from typing import ClassVar
 
 import pytest
 from llama_index.core import Document
@@ -10,6 +12,7 @@ from llama_index.core.retrievers import VectorIndexRetriever
 from llama_index.core.schema import QueryBundle
 
 from llama_index_longrag import LongRAGIndex, RaptorIndex
+from llama_index_longrag.bridge.documents import WholeDocuments
 from longrag.errors import InvalidParameterError
 from longrag.indexing import TreeSettings
 from tests.fakes.llama_index import HashEmbedding
@@ -113,3 +116,39 @@ def test_what_the_index_cannot_do_is_refused_of_its_vector_store_too(kind):
         index.vector_store.add([])
     with pytest.raises(InvalidParameterError, match="call delete_ref_doc of the index"):
         index.vector_store.delete("d1")
+
+
+class Told(WholeDocuments):
+    """Remembers what else it was given."""
+
+    told: ClassVar[list[str]] = []
+
+    def __call__(self, nodes, **kwargs):
+        self.told.extend([kwargs.pop("note", "")] * len(nodes))
+        return super().__call__(nodes, **kwargs)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_what_a_refresh_gives_to_transformations_arrives(kind):
+    index, _ = build(kind, transformations=[Told()])
+    changed = Document(id_="d1", text="Page 1 tells of herons.")
+    Told.told.clear()
+    given = {"insert_kwargs": {"note": "new"}, "update_kwargs": {}}
+    assert index.refresh_ref_docs([PAGES[0], changed], **given) == [False, True]
+    assert Told.told == ["new"]
+    assert any("herons" in text for _, text, _ in ranked(index))
+
+
+class Encoding(UserDict):
+    """What a tokenizer of transformers makes of a text."""
+
+
+def transformers_tokenizer(text):
+    return Encoding(input_ids=text.split(), attention_mask=[1] * len(text.split()))
+
+
+def test_a_tokenizer_that_gives_no_tokens_is_refused_rather_than_counted():
+    with pytest.raises(InvalidParameterError, match=r"list of tokens.*got 'Encoding'.*its encode"):
+        LongRAGIndex.from_documents(
+            PAGES, embed_model=HashEmbedding(), tokenizer=transformers_tokenizer
+        )

@@ -144,7 +144,7 @@ async def test_an_embedder_of_another_width_is_refused_at_the_first_query(tmp_pa
 
     index = MediaIndex.load(saved(tmp_path), Narrow())
     for query, wanted in (("red", "image"), (flag("red"), "caption")):
-        with pytest.raises(EmbeddingError, match="have 32 values each, where 64 are expected"):
+        with pytest.raises(EmbeddingError, match="32 values each, where 64 are expected"):
             index.nearest(query, wanted=wanted)
         with pytest.raises(EmbeddingError, match="Use one embedding model"):
             await index.anearest(query, wanted=wanted)
