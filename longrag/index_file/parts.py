@@ -114,5 +114,5 @@ def quotes_folder(file: File) -> Path:
 
 
 def _database(file: File, name: str, *, only_read: bool = False) -> IndexDatabase:
-    kind = _KINDS[name.partition("-")[0]]
-    return IndexDatabase(file, name=name, kind=kind, read_only=only_read and cannot_write(file))
+    read_only = only_read and cannot_write(file)
+    return IndexDatabase(file, name=name, kind=_KINDS[name.partition("-")[0]], read_only=read_only)

@@ -10,8 +10,10 @@ import numpy as np
 
 from longrag.calls import Embed, Generate, Request, run
 from longrag.indexing.tree.builder import build_tree
+from longrag.indexing.tree.clusterer import Clusterer, Layer
 from longrag.indexing.tree.partitions import ContiguousClusterer
 from longrag.indexing.tree.settings import TreeBuilder
+from longrag.indexing.tree.stable import StableClusterer, by_document
 from longrag.types import Document
 
 
@@ -31,16 +33,39 @@ def estimate_tree(documents: Sequence[Document], builder: TreeBuilder) -> TreeEs
     """Count the calls of a build without making them: a dry run with groups of the usual size.
 
     The leaves are those of the build. How they group is not known before they are embedded:
-    expect the calls to be off by up to a third, less for windows of neighbours.
+    expect the calls to be off by up to a third, less for windows of neighbours, and more for a few
+    long documents. ``StableClusterer`` makes groups within documents, and so does the dry run.
 
     Raises:
         InvalidDocumentError: a document cannot be ingested.
     """
-    size = getattr(builder.clustering(), "typical_size", ContiguousClusterer().size)
-    dry = replace(builder, clusterer=ContiguousClusterer(size=max(round(size), 2)))
+    clusterer = builder.clustering()
+    size = max(round(getattr(clusterer, "typical_size", ContiguousClusterer().size)), 2)
+    windows: Clusterer = ContiguousClusterer(size=size)
+    if isinstance(clusterer, StableClusterer):
+        windows = _ByDocument(windows, clusterer.most)
+    dry = replace(builder, clusterer=windows)
     tally = _Tally(builder)
     tree = run(build_tree(documents, dry), tally.answer)
     return tally.estimate(sum(not node.level for node in tree.nodes.values()))
+
+
+@dataclass(frozen=True, slots=True)
+class _ByDocument:
+    """Cuts the nodes of each document into windows; ``most`` nodes or fewer are one group."""
+
+    windows: Clusterer
+    most: int
+
+    def __call__(self, layer: Layer) -> list[list[int]]:
+        """Return groups of indices into the layer."""
+        groups = []
+        for part in by_document(layer):
+            rows = part.tolist()
+            whole = len(rows) <= self.most
+            found = [range(len(rows))] if whole else self.windows(layer.take(rows))
+            groups += [[rows[place] for place in group] for group in found if len(group) > 1]
+        return groups
 
 
 class _Tally:

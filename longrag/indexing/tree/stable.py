@@ -93,7 +93,7 @@ class StableClusterer:
         unit = directions(anchors.vectors)
         leads = ranks < self.spacing**-layer.level
         groups = []
-        for rows in _documents(layer):
+        for rows in by_document(layer):
             order = rows[np.lexsort((rows, ranks[rows]))]
             for cell in self._cells(unit[order], ranks[order]):
                 inside = order[cell]
@@ -173,7 +173,7 @@ class StableClusterer:
         return leads or links[group[0]] > mean * (1 + _EASE * (self.size - len(group)))
 
 
-def _documents(layer: Layer) -> list[Integers]:
+def by_document(layer: Layer) -> list[Integers]:
     """Divide the rows into those of each document that has two or more, and all others."""
     parts: defaultdict[str, list[int]] = defaultdict(list)
     for row, document in enumerate(layer.documents or ("",) * len(layer.ids)):

@@ -556,6 +556,15 @@ class TestEstimate:
         assert estimate.embedded_texts == estimate.leaves + estimate.llm_calls
         assert estimate.completion_tokens == 100 * estimate.llm_calls
 
+    @pytest.mark.parametrize("sentences", [2, 3, 8])
+    def test_short_documents_are_grouped_each_by_itself(self, sentences):
+        corpus = [story(number, sentences) for number in range(90)]
+        estimate = estimate_tree(corpus, TreeBuilder(tree=TreeSettings(chunk_size=30)))
+        model = Model()
+        built(corpus, model, chunk_size=30)
+        assert estimate.leaves == 90 * sentences
+        assert estimate.llm_calls == pytest.approx(len(model.prompts), rel=0.1)
+
     def test_the_count_is_exact_for_windows_of_neighbours(self):
         corpus = [story(number) for number in range(60)]
         builder = TreeBuilder(clusterer="contiguous", tree=TreeSettings(max_cluster_tokens=10**6))
