@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import AsyncGenerator, Generator, Sequence
+from contextlib import closing
 from inspect import getattr_static
 from typing import Any
 
 from llama_index.core.base.embeddings.base import BaseEmbedding
 from llama_index.core.llms.custom import CustomLLM
 from llama_index.core.llms.llm import LLM
+from llama_index.core.llms.structured_llm import StructuredLLM
 from llama_index.core.prompts import BasePromptTemplate, PromptTemplate
 from llama_index.core.schema import QueryBundle
 from llama_index.core.settings import Settings
 
 from longrag.calls import Embed, Generate
 from longrag.calls.flows import in_thread
+from longrag.decoding.threads import in_one_thread
 from longrag.errors import InvalidParameterError
 
 _VERBATIM = PromptTemplate("{text}")
@@ -46,11 +50,11 @@ class ModelAnswers:
         raise NotImplementedError(type(request).__name__)
 
     async def aanswer(self, request: Any) -> Any:
-        """Ask a model by its async methods."""
+        """Ask a model by its async methods, or in a thread where these make the sync call."""
         if isinstance(request, Embed):
             model = self._embed_model or Settings.embed_model
             if request.role == "document":
-                return await model.aget_text_embedding_batch(list(request.texts))
+                return await _aembed(model, request.texts)
             vectors: list[Any] = []
             for text in request.texts:
                 vectors += [await model.aget_query_embedding(text)]
@@ -65,16 +69,42 @@ def predict(llm: LLM, template: BasePromptTemplate, **slots: str) -> str:
     return llm.predict(template, **slots)
 
 
-async def apredict(llm: LLM, template: BasePromptTemplate, **slots: str) -> str:
+async def _aembed(model: BaseEmbedding, texts: Sequence[str]) -> list[list[float]]:
+    names = ("_aget_text_embedding", "_aget_text_embeddings")
+    if all(getattr_static(type(model), n) is getattr_static(BaseEmbedding, n) for n in names):
+        return await in_thread(model.get_text_embedding_batch, list(texts))
+    return await model.aget_text_embedding_batch(list(texts))
+
+
+async def apredict(llm: LLM, template: BasePromptTemplate, /, **slots: Any) -> str:
     """Ask as ``predict`` does; a model that is sync alone is asked in a thread."""
     if blocks_in_async(llm):
         return await in_thread(llm.predict, template, **slots)
     return await llm.apredict(template, **slots)
 
 
-def blocks_in_async(llm: LLM) -> bool:
+async def astream(
+    llm: LLM, template: BasePromptTemplate, /, **slots: Any
+) -> AsyncGenerator[str, None]:
+    """Stream the text of a template; a model that is sync alone streams in one thread."""
+    if blocks_in_async(llm, streaming=True):
+        return in_one_thread(_stream(llm, template, slots))
+    return await llm.astream(template, **slots)
+
+
+def _stream(
+    llm: LLM, template: BasePromptTemplate, slots: dict[str, Any]
+) -> Generator[str, None, None]:
+    with closing(llm.stream(template, **slots)) as tokens:
+        yield from tokens
+
+
+def blocks_in_async(llm: LLM, *, streaming: bool = False) -> bool:
     """Whether a model's async call is the framework's default, which makes the sync call."""
-    name = "achat" if llm.metadata.is_chat_model else "acomplete"
+    if isinstance(llm, StructuredLLM):
+        llm = llm.llm
+    call = "chat" if llm.metadata.is_chat_model else "complete"
+    name = f"astream_{call}" if streaming else f"a{call}"
     # The framework wraps methods again at each access.
     return getattr_static(type(llm), name) is getattr_static(CustomLLM, name)
 

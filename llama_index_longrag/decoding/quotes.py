@@ -31,7 +31,7 @@ from llama_index.core.settings import Settings
 from llama_index.core.types import RESPONSE_TEXT_TYPE
 from typing_extensions import Self
 
-from llama_index_longrag.bridge.answering import apredict, predict, to_template
+from llama_index_longrag.bridge.answering import apredict, astream, predict, to_template
 from llama_index_longrag.bridge.nodes import Answer, exclude_metadata
 from llama_index_longrag.bridge.passages import to_passages
 from llama_index_longrag.bridge.stores import token_counter
@@ -237,7 +237,7 @@ class QuoteSynthesizer(BaseSynthesizer):
         while reading.wants_reply:
             slots = {**asked.slots, "context_str": reading.context}
             if self._streaming:
-                async with aclosing(await self._llm.astream(self._template, **slots)) as tokens:
+                async with aclosing(await astream(self._llm, self._template, **slots)) as tokens:
                     async for token in tokens:
                         for delta in reading.feed(token):
                             yield _as_response(delta)

@@ -27,6 +27,7 @@ from llama_index.core.response_synthesizers.base import BaseSynthesizer
 from llama_index.core.schema import NodeWithScore
 from llama_index.core.types import RESPONSE_TEXT_TYPE
 
+from llama_index_longrag.bridge.answering import apredict, astream
 from llama_index_longrag.bridge.nodes import Answer, SourceName, UnitContent
 from llama_index_longrag.bridge.stores import token_counter
 from llama_index_longrag.synthesis.streams import (
@@ -223,7 +224,7 @@ class TwoTurnSynthesizer(BaseSynthesizer):
                 turn = turns.send(reply)
             except StopIteration as stop:
                 return str(stop.value)
-            reply = await turn.llm.apredict(turn.template, **turn.args)
+            reply = await apredict(turn.llm, turn.template, **turn.args)
             reply = clean_answer(reply, echo=turn.echo())
 
     def _stream(self, turns: Turns) -> Generator[tuple[str, str], None, None]:
@@ -253,7 +254,8 @@ class TwoTurnSynthesizer(BaseSynthesizer):
                     yield "answer", stop.value
                 return
             cleaner = AnswerStream(echo=turn.echo())
-            async with aclosing(await turn.llm.astream(turn.template, **turn.args)) as tokens:
+            asked = await astream(turn.llm, turn.template, **turn.args)
+            async with aclosing(asked) as tokens:
                 async for token in tokens:
                     yield turn.key, cleaner.feed(token)
             yield turn.key, cleaner.finish()

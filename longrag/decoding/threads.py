@@ -9,9 +9,10 @@ from contextlib import suppress
 from contextvars import copy_context
 from itertools import islice
 from threading import Event
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
-from longrag.decoding.decoder import RichesDecoder
+if TYPE_CHECKING:
+    from longrag.decoding.decoder import RichesDecoder
 
 T = TypeVar("T")
 
