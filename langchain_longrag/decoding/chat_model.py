@@ -17,6 +17,7 @@ from langchain_longrag.decoding.base import RichesComponent
 from langchain_longrag.decoding.candidates import afind, find
 from langchain_longrag.decoding.conversation import OUTPUT, to_messages
 from langchain_longrag.models.no_tools import QuotesOnly
+from longrag.calls.threads import in_one_thread
 from longrag.decoding.answers import parse_answer
 from longrag.decoding.attribution import MAX_CITED
 from longrag.decoding.candidates import Candidates, CandidatesFor
@@ -28,7 +29,6 @@ from longrag.decoding.conversation import (
     render_message,
 )
 from longrag.decoding.settings import check_stop, check_strings
-from longrag.decoding.threads import in_one_thread
 from longrag.errors import GenerationError, InvalidParameterError, check_arguments
 from longrag.generation import Delta, Generation, RetrievedSpan
 from longrag.prompts import RICHES_SINGLE_HOP, RICHES_STOP

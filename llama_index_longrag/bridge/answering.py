@@ -17,7 +17,7 @@ from llama_index.core.settings import Settings
 
 from longrag.calls import Embed, Generate
 from longrag.calls.flows import in_thread
-from longrag.decoding.threads import in_one_thread
+from longrag.calls.threads import in_one_thread
 from longrag.errors import InvalidParameterError
 
 _VERBATIM = PromptTemplate("{text}")

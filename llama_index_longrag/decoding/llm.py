@@ -41,11 +41,12 @@ from llama_index_longrag.decoding.citations import (
     to_raw,
 )
 from llama_index_longrag.decoding.conversation import EvidencePrompt
+from longrag.calls.threads import in_one_thread
 from longrag.decoding import RichesDecoder
 from longrag.decoding.attribution import MAX_CITED, cited_sources
 from longrag.decoding.candidates import Candidates, CandidatesFor
 from longrag.decoding.quote_candidates import CANDIDATE_K, CandidateSource
-from longrag.decoding.threads import in_one_thread, in_thread
+from longrag.decoding.threads import in_thread
 from longrag.errors import check_arguments
 from longrag.generation import Delta, Generation, RetrievedSpan, Source
 from longrag.indexing import KeyIndex

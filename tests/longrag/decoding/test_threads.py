@@ -9,8 +9,9 @@ from contextvars import ContextVar
 
 import pytest
 
+from longrag.calls.threads import in_one_thread
 from longrag.decoding import RichesDecoder
-from longrag.decoding.threads import in_one_thread, in_thread
+from longrag.decoding.threads import in_thread
 from longrag.errors import GenerationError
 from longrag.indexing import KeyIndex
 from tests.fakes import PATIENCE
