@@ -16,6 +16,7 @@ from llama_index.core.data_structs.registry import INDEX_STRUCT_TYPE_TO_INDEX_ST
 from llama_index.core.indices.base import BaseIndex
 from llama_index.core.indices.registry import INDEX_STRUCT_TYPE_TO_INDEX_CLASS
 from llama_index.core.schema import BaseNode, IndexNode, TransformComponent
+from llama_index.core.schema import Document as LlamaIndexDocument
 from llama_index.core.storage.docstore.keyval_docstore import KVDocumentStore
 from llama_index.core.storage.index_store import SimpleIndexStore
 from llama_index.core.storage.storage_context import StorageContext
@@ -403,14 +404,18 @@ class StoredIndex(BaseIndex[S]):
             raise IndexFormatError(
                 f"the docstore lacks a document of the index: {error}"
             ) from error
-        return self._documents(nodes)
+        # Such a change may have replaced a document that was given as a node.
+        whole = {document_id(node) for node in nodes if document_id(node) != node.node_id}
+        return self._documents([node for node in nodes if node.node_id not in whole])
 
     def _documents(self, nodes: Sequence[BaseNode]) -> list[Document]:
         there = self._corpus.documents
         documents = core_documents(nodes, self._title_key)
         for document in documents:
             known = there.get(document.id)
-            if known is not None and node_of(known).node_id != node_of(document).node_id:
+            if known is None or isinstance(node_of(known), LlamaIndexDocument):
+                continue  # what replaces a document that was given as a node has an id of its own
+            if node_of(known).node_id != node_of(document).node_id:
                 raise InvalidDocumentError(
                     f"two nodes are document {document.id!r}: delete one first"
                 )
