@@ -120,8 +120,8 @@ def encode_document(document: core.Document) -> bytes:
     node = node_of(document)
     if not is_json(dict(node.metadata)):
         raise InvalidDocumentError(
-            f"the metadata of node {node.node_id!r} cannot be kept in a database: its values must"
-            " be JSON. Change them, for instance a date to a string."
+            f"the metadata of document {document.id!r} cannot be kept in a database: its values"
+            " must be JSON. Change them, for instance a date to a string."
         )
     if isinstance(node, IndexNode) and node.obj is not None:
         node = node.model_copy(update={"obj": None})

@@ -7,7 +7,7 @@ import os
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import Any, TypeVar
+from typing import Any, TypeVar, get_args
 
 from llama_index.core.base.base_retriever import BaseRetriever
 from llama_index.core.base.embeddings.base import BaseEmbedding
@@ -373,7 +373,10 @@ class RaptorIndex(UpdatableIndex[RaptorStruct]):
         Raises:
             InvalidParameterError: a setting is neither one of the retriever nor one of an engine.
         """
-        mode: Mode = kwargs.get("retriever_mode") or kwargs.get("mode") or "collapsed"
+        name = "retriever_mode" if kwargs.get("retriever_mode") else "mode"
+        mode: Mode = kwargs.get(name) or "collapsed"
+        if mode not in get_args(Mode):
+            raise InvalidParameterError(name, mode, '"collapsed" or "traversal"')
         own = retriever_settings(kwargs, _RETRIEVER_SETTINGS, mode=mode)
         own |= {"mode": mode, "object_map": {**self._object_map, **(own.get("object_map") or {})}}
         return RaptorRetriever(index=self, **own)

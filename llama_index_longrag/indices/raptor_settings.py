@@ -17,6 +17,7 @@ from llama_index_longrag.indices.summarizing import SUMMARY_TEMPLATE, TemplateSu
 from longrag.errors import InvalidParameterError
 from longrag.indexing.tree.settings import TreeBuilder, TreeSettings
 from longrag.indexing.tree.summaries import LlmSummarizer
+from longrag.indexing.tree.summarizers import asks_no_model
 from longrag.types import TreeNode
 
 _OF_THE_TREE: Final = tuple(
@@ -72,6 +73,9 @@ class TreePlan:
         summarizer = objects["summarizer"]
         if summarizer == "llm":
             summarizer = TemplateSummarizer(template, tree)
+        elif not (callable(summarizer) or asks_no_model(summarizer)):
+            allowed = '"llm", "extractive", "keywords", a prompt template or a Summarizer'
+            raise InvalidParameterError("summarizer", summarizer, allowed)
         self.bounds = (
             summarizer.bounds()
             if isinstance(summarizer, TemplateSummarizer | LlmSummarizer)

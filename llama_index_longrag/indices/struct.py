@@ -103,13 +103,11 @@ def unit_settings(given: Mapping[str, Any], struct: LongRAGStruct | None) -> dic
     settings = filled_settings(
         {name: value for name, value in given.items() if value is not None}, known, struct
     )
-    if settings["granularity"] == "unit":
-        raise InvalidParameterError(
-            "granularity",
-            "unit",
-            'one of "chunk" and "document"',
-            "A unit changes with its neighbours.",
-        )
+    granularity = settings["granularity"]
+    if granularity not in ("chunk", "document"):
+        remedy = "A unit changes with its neighbours." if granularity == "unit" else ""
+        allowed = 'one of "chunk" and "document"'
+        raise InvalidParameterError("granularity", granularity, allowed, remedy)
     return settings
 
 

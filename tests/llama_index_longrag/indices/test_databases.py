@@ -88,6 +88,8 @@ def test_nodes_are_read_as_they_were_written(tmp_path):
     assert found(again, retriever_mode="evidence", object_map=own) == followed
     with pytest.raises(InvalidDocumentError, match="must be JSON"):
         index.insert_nodes([TextNode(text="x", metadata={"when": {1, 2}})])
+    with pytest.raises(InvalidDocumentError, match="document 'd7' cannot be kept in a database"):
+        index.insert(Document(id_="d7", text="x", metadata={"when": {1, 2}}))
     assert len(opened(tmp_path / "i.db").corpus.documents) == 2
 
 

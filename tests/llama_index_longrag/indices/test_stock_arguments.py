@@ -152,3 +152,15 @@ def test_a_tokenizer_that_gives_no_tokens_is_refused_rather_than_counted():
         LongRAGIndex.from_documents(
             PAGES, embed_model=HashEmbedding(), tokenizer=transformers_tokenizer
         )
+
+
+def test_a_summarizer_that_is_unknown_is_refused_with_all_that_are_known():
+    with pytest.raises(InvalidParameterError, match=r'must be "llm", .* a prompt template or a Su'):
+        RaptorIndex([], embed_model=HashEmbedding(), summarizer="abstractive")
+
+
+@pytest.mark.parametrize("granularity", ["unit", "sentence"])
+def test_a_granularity_is_refused_with_those_an_index_takes(granularity):
+    message = f'granularity must be one of "chunk" and "document", got {granularity!r}'
+    with pytest.raises(InvalidParameterError, match=message):
+        LongRAGIndex([], embed_model=HashEmbedding(), granularity=granularity)

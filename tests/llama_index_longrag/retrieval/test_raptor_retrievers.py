@@ -196,8 +196,8 @@ class TestSearch:
     @pytest.mark.parametrize(
         ("settings", "name"),
         [
-            ({"mode": "flat"}, "mode"),
-            ({"retriever_mode": "maxp"}, "mode"),
+            ({"mode": "flat"}, "mode must be"),
+            ({"retriever_mode": "maxp"}, "retriever_mode must be"),
             ({"scoring": "tfidf"}, "scoring"),
             ({"token_budget": 0}, "token_budget"),
             ({"similarity_top_k": 0}, "similarity_top_k"),
