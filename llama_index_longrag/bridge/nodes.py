@@ -47,9 +47,12 @@ from longrag.types import (
     LongUnit,
     RetrievedUnit,
     TokenCounter,
+    shared_metadata,
 )
 
 CHUNK_KEYS = ("unit_id", "member_id", "member_title")
+_TEMPLATES = ("metadata_template", "metadata_separator", "text_template")
+_MARK = "\0"
 
 
 def to_document(node: BaseNode, title_key: str) -> Document:
@@ -74,11 +77,17 @@ def to_unit_node(
 
 
 def shared_fields(nodes: Iterable[BaseNode]) -> dict[str, Any]:
-    """Keep the metadata on which nodes agree, hidden from models where one of them hides it."""
+    """Keep the metadata on which nodes agree, hidden from models where one of them hides it.
+
+    So are the templates by which it is shown.
+    """
     nodes = list(nodes)
     embed = [key for node in nodes for key in node.excluded_embed_metadata_keys]
     llm = [key for node in nodes for key in node.excluded_llm_metadata_keys]
+    templates = [{name: getattr(node, name, None) for name in _TEMPLATES} for node in nodes]
+    agreed = shared_metadata(templates)
     return {
+        **{name: value for name, value in agreed.items() if value is not None},
         "metadata": documents_metadata(node.metadata for node in nodes),
         "excluded_embed_metadata_keys": list(dict.fromkeys(embed)),
         "excluded_llm_metadata_keys": list(dict.fromkeys(llm)),
@@ -137,9 +146,7 @@ def display_settings(source: BaseNode) -> dict[str, Any]:
     names = (
         "excluded_embed_metadata_keys",
         "excluded_llm_metadata_keys",
-        "metadata_template",
-        "metadata_separator",
-        "text_template",
+        *_TEMPLATES,
     )
     return {name: getattr(source, name) for name in names if hasattr(source, name)}
 
@@ -394,7 +401,8 @@ class RetrievedUnitNode(TextNode):
         titles = {member.title for member in unit.members}
         repeated = [key for key, value in self.metadata.items() if titles == {str(value)}]
         hidden = {"excluded_llm_metadata_keys": [*self.excluded_llm_metadata_keys, *repeated]}
-        content.metadata_str = self.model_copy(update=hidden).get_metadata_str(metadata_mode)
+        shown = self.model_copy(update=hidden).get_metadata_str(metadata_mode)
+        content.metadata_str, content.template = shown.strip(), self.text_template
         return content
 
 
@@ -406,9 +414,9 @@ def to_retrieved(result: NodeWithScore) -> RetrievedUnit:
     content = result.node.get_content(metadata_mode=MetadataMode.LLM)
     if isinstance(content, UnitContent):
         found = replace(content.retrieved, score=result.score)
-        return (
-            _prepend_head(found, f"{content.metadata_str}\n\n") if content.metadata_str else found
-        )
+        # What follows the text in a template would not be in the document.
+        head = content.show(_MARK).partition(_MARK)[0]
+        return _prepend_head(found, head) if head else found
     node = result.node
     chunk = replace(to_chunk(node, node.node_id), title="", text=content)
     member = chunk.member()  # What a model is shown besides the text is not in the document.
@@ -498,12 +506,20 @@ class UnitContent(str):
     """The text of a unit as a model is shown it, with the unit it was written from.
 
     It lets the two-turn reader see titles and document boundaries, where other synthesizers read
-    text. ``metadata_str`` is the metadata a model is shown, without the title of its documents.
+    text. ``metadata_str`` is the metadata a model is shown, without the title of its documents,
+    and ``template`` is how it stands by the text.
     """
 
-    __slots__ = ("metadata_str", "retrieved")
+    __slots__ = ("metadata_str", "retrieved", "template")
     metadata_str: str
     retrieved: RetrievedUnit
+    template: str
+
+    def show(self, text: str) -> str:
+        """Write one of the unit's texts with the metadata of the unit."""
+        if not self.metadata_str:
+            return text
+        return self.template.format(content=text, metadata_str=self.metadata_str)
 
 
 class Answer(str):

@@ -64,7 +64,7 @@ class TwoTurnSynthesizer(BaseSynthesizer):
     retrieved; ``metadata["long_answer"]`` is there once ``response_gen`` has begun.
 
     Metadata that models are shown, and on which a unit's documents agree, is put before the text of
-    each of them.
+    each of them, or where their ``text_template`` has it.
 
     Nothing retrieved, or a first turn that says nothing, is answered with ``empty_response``; a
     second turn that says nothing is answered with the long answer. A turn that only repeats its
@@ -343,9 +343,8 @@ def documents_of(texts: Sequence[str]) -> list[ReaderDocument]:
     for rank, text in enumerate(texts):
         if isinstance(text, UnitContent):
             # It is true of each document, and any of them may be left out.
-            head = f"{text.metadata_str}\n\n" if text.metadata_str else ""
             documents += [
-                replace(document, unit=rank, text=head + document.text)
+                replace(document, unit=rank, text=text.show(document.text))
                 for document in reader_documents([text.retrieved])
             ]
         else:

@@ -244,7 +244,7 @@ def test_a_model_sees_the_documents_metadata_as_they_show_it_and_none_of_ours(do
     assert chunk.get_content("llm") == f"META title=Breda; number=5 TEXT {chunk.text}"
     (joint,) = [unit for unit in units_of(nodes) if len(unit.metadata["doc_ids"]) == 3]
     assert joint.get_content("llm") == joint.text
-    assert joint.get_content("embed") == f"country: NL\n\n{joint.text}".strip()
+    assert joint.get_content("embed") == f"META country=NL TEXT {joint.text}".strip()
 
 
 def test_a_key_that_one_member_hides_is_hidden_on_the_unit(documents):
