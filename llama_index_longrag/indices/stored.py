@@ -414,7 +414,7 @@ class StoredIndex(BaseIndex[S]):
         for document in documents:
             known = there.get(document.id)
             if known is None or isinstance(node_of(known), LlamaIndexDocument):
-                continue  # what replaces a document that was given as a node has an id of its own
+                continue  # A document that was given as a node is replaced by a whole one.
             if node_of(known).node_id != node_of(document).node_id:
                 raise InvalidDocumentError(
                     f"two nodes are document {document.id!r}: delete one first"
