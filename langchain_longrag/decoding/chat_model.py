@@ -17,7 +17,7 @@ from langchain_longrag.decoding.base import RichesComponent
 from langchain_longrag.decoding.candidates import afind, find
 from langchain_longrag.decoding.conversation import OUTPUT, to_messages
 from langchain_longrag.models.no_tools import QuotesOnly
-from longrag.calls.threads import in_one_thread
+from longrag.calls.flows import in_one_thread
 from longrag.decoding.answers import parse_answer
 from longrag.decoding.attribution import MAX_CITED
 from longrag.decoding.candidates import Candidates, CandidatesFor

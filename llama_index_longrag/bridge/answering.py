@@ -16,8 +16,7 @@ from llama_index.core.schema import QueryBundle
 from llama_index.core.settings import Settings
 
 from longrag.calls import Embed, Generate
-from longrag.calls.flows import in_thread
-from longrag.calls.threads import in_one_thread
+from longrag.calls.flows import in_one_thread, in_thread
 from longrag.errors import InvalidParameterError
 
 _VERBATIM = PromptTemplate("{text}")

@@ -41,7 +41,7 @@ from llama_index_longrag.decoding.citations import (
     to_raw,
 )
 from llama_index_longrag.decoding.conversation import EvidencePrompt
-from longrag.calls.threads import in_one_thread
+from longrag.calls.flows import in_one_thread
 from longrag.decoding import RichesDecoder
 from longrag.decoding.attribution import MAX_CITED, cited_sources
 from longrag.decoding.candidates import Candidates, CandidatesFor

@@ -74,8 +74,11 @@ class TreePlan:
         if summarizer == "llm":
             summarizer = TemplateSummarizer(template, tree)
         elif not (callable(summarizer) or asks_no_model(summarizer)):
-            allowed = '"llm", "extractive", "keywords", a prompt template or a Summarizer'
-            raise InvalidParameterError("summarizer", summarizer, allowed)
+            raise InvalidParameterError(
+                "summarizer",
+                summarizer,
+                '"llm", "extractive", "keywords", a prompt template or a Summarizer',
+            )
         self.bounds = (
             summarizer.bounds()
             if isinstance(summarizer, TemplateSummarizer | LlmSummarizer)

@@ -105,9 +105,12 @@ def unit_settings(given: Mapping[str, Any], struct: LongRAGStruct | None) -> dic
     )
     granularity = settings["granularity"]
     if granularity not in ("chunk", "document"):
-        remedy = "A unit changes with its neighbours." if granularity == "unit" else ""
-        allowed = 'one of "chunk" and "document"'
-        raise InvalidParameterError("granularity", granularity, allowed, remedy)
+        raise InvalidParameterError(
+            "granularity",
+            granularity,
+            'one of "chunk" and "document"',
+            "A unit changes with its neighbours." if granularity == "unit" else "",
+        )
     return settings
 
 

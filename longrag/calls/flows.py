@@ -3,13 +3,23 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Hashable, Iterable, Iterator, Sequence
+from collections.abc import (
+    AsyncGenerator,
+    Awaitable,
+    Callable,
+    Generator,
+    Hashable,
+    Iterable,
+    Iterator,
+    Sequence,
+)
 from concurrent.futures import Executor, Future, ThreadPoolExecutor, as_completed
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from contextvars import ContextVar, copy_context
 from dataclasses import dataclass
 from functools import partial
 from itertools import chain, islice
+from threading import Event
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from longrag.calls.requests import (
@@ -206,6 +216,43 @@ async def shielded(step: Callable[[], T]) -> T:
         return await asyncio.shield(running)
     except asyncio.CancelledError:
         await asyncio.wait([running])
+        raise
+
+
+async def in_one_thread(steps: Generator[T, None, None]) -> AsyncGenerator[T, None]:
+    """Yield what a generator yields, each step in the same thread with the caller's context.
+
+    When the caller is cancelled or closes this generator, the running step is waited for and the
+    inner generator closed: nothing of it runs afterwards.
+    """
+    loop, context, pool = asyncio.get_running_loop(), copy_context(), ThreadPoolExecutor(1)
+
+    def step() -> list[T]:
+        return list(islice(steps, 1))
+
+    try:
+        while found := await to_its_end(loop.run_in_executor(pool, context.run, step)):
+            yield found[0]
+    finally:
+        closing = loop.run_in_executor(pool, context.run, steps.close)
+        # The pool still runs what was submitted to it.
+        pool.shutdown(wait=False)
+        await to_its_end(closing)
+
+
+async def to_its_end(running: asyncio.Future[T], stopped: Event | None = None) -> T:
+    """Wait for a future to end, even if this coroutine is cancelled several times."""
+    try:
+        return await asyncio.shield(running)
+    except asyncio.CancelledError:
+        if stopped is not None:
+            stopped.set()
+        while not running.done():
+            with suppress(asyncio.CancelledError):
+                await asyncio.wait([running])
+        if not running.cancelled():
+            # Reading the exception keeps asyncio from logging that it was never retrieved.
+            running.exception()
         raise
 
 

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from threading import Event
 from typing import TypeVar
 
-from longrag.calls.threads import to_its_end
+from longrag.calls.flows import to_its_end
 from longrag.decoding.decoder import RichesDecoder
 
 T = TypeVar("T")

@@ -9,7 +9,7 @@ from contextvars import ContextVar
 
 import pytest
 
-from longrag.calls.threads import in_one_thread
+from longrag.calls.flows import in_one_thread
 from longrag.decoding import RichesDecoder
 from longrag.decoding.threads import in_thread
 from longrag.errors import GenerationError
