@@ -1,4 +1,4 @@
-"""Spans of LlamaIndex's instrumentation, so that the calls of one operation are one trace."""
+"""What is told of an operation: spans, so that its calls are one trace, and notes on a response."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
+from llama_index.core.base.response.schema import RESPONSE_TYPE
 from llama_index.core.instrumentation import get_dispatcher  # type: ignore[attr-defined]
 from llama_index.core.instrumentation.dispatcher import (  # type: ignore[attr-defined]
     active_instrument_tags,
@@ -21,6 +22,14 @@ if TYPE_CHECKING:
     from longrag.indexing.tree.events import LayerPlan
 
 _dispatcher = get_dispatcher(__name__)
+
+
+def add_notes(response: RESPONSE_TYPE, **notes: Any) -> None:
+    """Add notes to a response's metadata."""
+    # In place where there are any: a stream goes on filling them.
+    if response.metadata is None:
+        response.metadata = {}
+    response.metadata.update(notes)
 
 
 @contextmanager

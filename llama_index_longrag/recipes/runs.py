@@ -39,8 +39,8 @@ from llama_index.core.schema import QueryBundle
 
 from llama_index_longrag.bridge.answering import ModelAnswers
 from llama_index_longrag.bridge.passages import from_passage, to_passages
-from llama_index_longrag.bridge.traces import StepSpans
-from llama_index_longrag.retrieval.gates import GateByModel, add_notes
+from llama_index_longrag.bridge.traces import StepSpans, add_notes
+from llama_index_longrag.retrieval.gates import GateByModel
 from llama_index_longrag.retrieval.hybrid import CANDIDATES, HybridRetriever, with_top_k
 from llama_index_longrag.synthesis.streams import AnswerTokens, AsyncAnswerTokens
 from longrag.calls import Flow, Request, Search, arun, ask, run

@@ -19,6 +19,7 @@ from llama_index.core.schema import NodeWithScore, QueryBundle
 from llama_index.core.settings import Settings
 
 from llama_index_longrag.bridge.answering import ModelAnswers, to_prompt, to_template
+from llama_index_longrag.bridge.traces import add_notes
 from longrag.calls import Flow, arun, run
 from longrag.errors import InvalidParameterError
 from longrag.prompts import CLASSIFY_QUERY
@@ -181,14 +182,6 @@ def create_direct_synthesizer(
         streaming=streaming,
         callback_manager=callback_manager,
     )
-
-
-def add_notes(response: RESPONSE_TYPE, **notes: Any) -> None:
-    """Add notes to a response's metadata."""
-    # In place where there are any: a stream goes on filling them.
-    if response.metadata is None:
-        response.metadata = {}
-    response.metadata.update(notes)
 
 
 async def _decide(gate: Gate | GateByModel, query: str) -> bool:

@@ -347,7 +347,7 @@ def test_what_cannot_be_persisted_or_read_is_refused(nodes, pictures, tmp_path):
             return [1.0, 0.0]
 
     loaded = reloaded(engine_of(nodes), tmp_path / "saved", Narrow())
-    with pytest.raises(EmbeddingError, match="have 2 values each, where 64 are expected"):
+    with pytest.raises(EmbeddingError, match="2 values each, where 64 are expected"):
         loaded.query("red")
     path = str(pictures / "red.png")
     odd = engine_of([ImageNode(image_path=path, metadata={"odd": object()})])

@@ -50,7 +50,7 @@ def test_no_rows_are_allowed():
         ([[None, 1.0]], "must be real numbers"),
         ([[True, False]], "got values of type bool"),
         ([[1 + 2j]], "got values of type complex"),
-        ([[1.0, 2.0, 3.0]], "have 3 values each, where 2 are expected"),
+        ([[1.0, 2.0, 3.0]], "3 values each, where 2 are expected"),
         ([[0.0, 0.0], [1.0, math.nan]], r"vectors\[1\] holds nan"),
         ([[0.0, math.inf]], r"vectors\[0\] holds inf"),
         ([[0.0, -math.inf]], r"vectors\[0\] holds -inf"),

@@ -74,8 +74,8 @@ def test_k_may_be_a_numpy_integer(index):
 @pytest.mark.parametrize(
     ("queries", "error", "message"),
     [
-        ([[1, 0, 0]], EmbeddingError, "queries have 3 values each, where 2"),
-        ([1, 0, 0], EmbeddingError, "queries have 3 values each, where 2"),
+        ([[1, 0, 0]], EmbeddingError, "queries: 3 values each, where 2"),
+        ([1, 0, 0], EmbeddingError, "queries: 3 values each, where 2"),
         ([[1, np.nan]], EmbeddingError, r"queries\[0\] holds nan"),
         ([[1, 0], [1]], EmbeddingError, "of one width"),
         (["who wrote it?"], EmbeddingError, "must be real numbers"),
@@ -216,7 +216,7 @@ def test_deleting_nothing_changes_nothing(index):
     ("change", "error", "message"),
     [
         (lambda index: index.add([[1, 2], [np.inf, 0]], [0, 1]), EmbeddingError, "holds inf"),
-        (lambda index: index.add([[1, 2, 3]], [0]), EmbeddingError, "have 3 values each"),
+        (lambda index: index.add([[1, 2, 3]], [0]), EmbeddingError, "3 values each"),
         (lambda index: index.add([1, 2], [0]), InvalidParameterError, "shape"),
         (lambda index: index.add([[1, 2]], [-4]), InvalidParameterError, "got -4"),
         (lambda index: index.add([[1, 2]], []), InvalidParameterError, "number of vectors"),
