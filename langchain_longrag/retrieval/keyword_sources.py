@@ -101,17 +101,20 @@ class StoreInMemory:
         self._passes = passes
 
     def state(self) -> object:
-        """Return the documents that pass now."""
-        rows = self._store.store.items()
-        found = (
-            Document(id=id_, page_content=row["text"], metadata=row["metadata"])
-            for id_, row in list(rows)
-        )
-        return [one for one in found if self._passes is None or self._passes(one)]
+        """Return the rows that pass now."""
+        rows = [(id_, row["text"], row["metadata"]) for id_, row in self._store.store.items()]
+        if self._passes is None:
+            return rows
+        return [row for row in rows if self._passes(_document_of(row))]
 
     def read(self, state: Any, tokenizer: WordTokenizer | None) -> Keywords[Document]:
         """Index the documents with their titles."""
-        return _index_documents(state, tokenizer)
+        return _index_documents([_document_of(row) for row in state], tokenizer)
+
+
+def _document_of(row: tuple[str, str, dict[str, Any]]) -> Document:
+    id_, text, metadata = row
+    return Document(id=id_, page_content=text, metadata=metadata)
 
 
 def _index_documents(

@@ -537,7 +537,7 @@ class _Reading:
         self._add(np.flatnonzero((limits >= self._least) & ~self._known))
 
     def _largest_but(self, wanted: int, limits: NDArray[np.float32]) -> float:
-        """Return a limit that so many passages reach; minus infinity where all are to be scored."""
+        """Return a limit that at least ``wanted`` passages reach; minus infinity to score all."""
         if max(wanted, _SMALL) >= len(limits):
             return -np.inf
         return float(nearly_largest(limits[np.newaxis], wanted)[0])
